@@ -22,10 +22,15 @@ if(NOT TENON_STATIC)
     return()
 endif()
 
-llvm_config(archives --link-static --libs x86 aarch64 nvptx passes orcjit)
+llvm_config(archives --link-static --libfiles x86 aarch64 nvptx passes orcjit)
 separate_arguments(archives UNIX_COMMAND "${archives}")
-# z3 and libxml2 also stand in llvm-config's list of system libraries: nothing that Tenon calls reaches them.
-target_link_directories(tenon_llvm INTERFACE ${lib_dir})
+# What the archives need in turn. z3 and libxml2 also stand in llvm-config's list: nothing that Tenon calls reaches them.
+foreach(name z zstd tinfo)
+    find_library(STATIC_${name} NAMES lib${name}.a REQUIRED)
+    list(APPEND archives ${STATIC_${name}})
+endforeach()
+# One string, so that the order survives CMake's removal of duplicates: libstdc++ and libm after what calls them.
+list(JOIN archives " " archives)
 target_link_options(tenon_llvm INTERFACE -static-libgcc)
-target_link_libraries(tenon_llvm INTERFACE -Wl,-Bstatic -Wl,--start-group ${archives} -Wl,--end-group
-    -lz -lzstd -ltinfo -lstdc++ -Wl,-Bdynamic)
+target_link_libraries(tenon_llvm INTERFACE
+    "-Wl,--start-group ${archives} -Wl,--end-group -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic -lm")

@@ -1,0 +1,56 @@
+# Tenon in short commands; CMake and Ninja do the work (docs/building.md).
+#   make          the release build, in build/release
+#   make run      installs what is missing, builds, and names the types of a few files with a compiled network
+#   make test     every test; ends with `N passed, M failed`
+#   make bench    the benchmark table; BENCH_ARGS are handed on (--json, names)
+#   make asan, make tsan    unit and IR tests under sanitizers
+#   make static   libtenon.so and tenon with LLVM inside, in build/static
+#   make fuzz     FUZZ_SECONDS for each fuzz target
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+BENCH_ARGS ?=
+PYTHON = .venv/bin/python
+
+# Stops a program that a sanitizer caught with a status of its own, which no test expects.
+export ASAN_OPTIONS ?= exitcode=99:detect_stack_use_after_return=1
+export UBSAN_OPTIONS ?= print_stacktrace=1:exitcode=99
+export TSAN_OPTIONS ?= exitcode=99
+
+.PHONY: all deps run test bench asan tsan static fuzz clean
+.DEFAULT_GOAL := all
+
+all: build-release
+
+deps:
+	@scripts/install-deps.sh
+
+build-%: deps
+	@mkdir -p build && cmake --preset $* >build/$*.log 2>&1 || { cat build/$*.log; exit 1; }
+	@ninja -C build/$* -j$(JOBS)
+
+run: build-release
+	@build/release/examples/filetype README.md src/base/arena.c scripts/run-tests.py Makefile CMakePresets.json
+
+test: build-asan build-release
+	@$(PYTHON) scripts/run-tests.py --build build/asan --release build/release --jobs $(JOBS)
+
+bench: build-release
+	@$(PYTHON) bench/run.py $(BENCH_ARGS)
+
+asan tsan: %: build-%
+	@$(PYTHON) scripts/run-tests.py --build build/$* --only unit --only lit --jobs $(JOBS)
+
+static: build-static
+
+# New finds stay in build/fuzz/corpus; the committed seeds are only read.
+fuzz: build-fuzz
+	@set -e; for source in tests/fuzz/*.c; do \
+	    name=$$(basename $$source .c); \
+	    seeds=tests/fuzz/$$name.corpus; \
+	    mkdir -p build/fuzz/corpus/$$name; \
+	    build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 \
+	        -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$( [ -d $$seeds ] && echo $$seeds ); \
+	done
+
+clean:
+	@rm -rf build
