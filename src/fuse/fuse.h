@@ -1,0 +1,67 @@
+/* Grouping of a graph into kernels, and lowering of each group to the Tile IR.
+ *
+ * The result is a program over buffers: what runs in which order, before any memory is planned. A buffer is one tensor in
+ * row-major order (or the packed form of a constant). */
+#ifndef TN_FUSE_H
+#define TN_FUSE_H
+
+#include "tile/tile.h"
+
+typedef enum tn_pbuffer_kind { TN_B_INPUT, TN_B_OUTPUT, TN_B_CONSTANT, TN_B_TEMP } tn_pbuffer_kind;
+typedef struct tn_pbuffer {
+    tn_pbuffer_kind kind;
+    tn_type type;              /* shape and element type; elements of a packed buffer are counted in `elements` */
+    tn_dim elements;
+    int index;                 /* INPUT, OUTPUT: number */
+    const tn_tensor *constant; /* CONSTANT */
+    const char *name;
+    /* Written once at load by an `init` step from constants only, then kept for all runs: */
+    bool persistent;
+} tn_pbuffer;
+
+typedef enum tn_step_kind {
+    TN_STEP_KERNEL,  /* kernel over its grid, args[i] = buffer of kernel parameter i */
+    TN_STEP_COPY,    /* args[0] (destination) := args[1], equal element counts */
+    TN_STEP_DEFINE,  /* symbol := the i64 or i32 scalar in args[0]; checked against [0, upper] */
+    TN_STEP_IF,      /* args[0]: bool/i32 scalar; blocks[i] runs (IF: 0 then, 1 else; CASE: by index, last is default) */
+    TN_STEP_CASE,
+    TN_STEP_WHILE    /* blocks[0] computes args[0] (bool scalar); while true blocks[1] */
+} tn_step_kind;
+
+typedef struct tn_inplace { int out, in; } tn_inplace;
+typedef struct tn_refusal { const tn_op *producer, *consumer; const char *reason; } tn_refusal;
+
+typedef struct tn_steps { TN_VEC(struct tn_step *) list; } tn_steps;
+typedef struct tn_step {
+    tn_step_kind kind;
+    tn_kernel *kernel;
+    int nargs;
+    int *args;
+    tn_dim dim, upper;       /* DEFINE */
+    int nblocks;
+    tn_steps *blocks;
+    bool init;               /* runs once at load */
+    /* KERNEL: args whose memory may be that of args[0]'s output (elementwise, same index): in-place candidates as pairs out, in */
+    TN_VEC(tn_inplace) inplace;
+    TN_VEC(const tn_op *) ops; /* graph operations it computes: reports and profiles name their nodes */
+    TN_VEC(tn_refusal) unfused; /* why a neighbour is not in this kernel */
+} tn_step;
+
+typedef struct tn_program {
+    tn_session *session;
+    const tn_graph *graph;
+    TN_VEC(tn_pbuffer) buffers;
+    tn_steps steps;
+} tn_program;
+
+typedef struct tn_fuse_options {
+    tn_tile_target target;
+    bool no_fusion;    /* one kernel an operation (--passes=-fuse) */
+} tn_fuse_options;
+
+/* Every operation that has no lowering is reported (TN_UNSUPPORTED, all in one list) before anything is built. */
+tn_status tn_fuse_check(const tn_graph *graph);
+tn_status tn_fuse(tn_session *session, const tn_graph *graph, const tn_fuse_options *options, tn_program *out);
+void tn_text_program(tn_text *text, const tn_program *program); /* buffers, steps, kernels as text */
+
+#endif

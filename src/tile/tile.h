@@ -1,0 +1,256 @@
+/* The Tile IR: one program instance a grid point, working on tiles (small dense blocks of elements).
+ *
+ * LayerNorm over the last of two dimensions:
+ *
+ *     kernel @ln(%x: f32 read, %g: f32 read, %b: f32 read, %y: f32 write) grid(%p : r by $R) {
+ *       view %X = %x : [r, 768] strides [768, 1]
+ *       view %G = %g : [768] strides [1]
+ *       view %B = %b : [768] strides [1]
+ *       view %Y = %y : [r, 768] strides [768, 1]
+ *       %n = size 768 : i64
+ *       %s = fold (%j : %n by $C) axes [1] order any identity [0.0] : $R x f32 {
+ *         %0 = load %X[%p + @0, %j + @1] : $R x $C x f32
+ *         yield %0
+ *       } combine (%a: f32, %c: f32) {
+ *         %1 = add %a, %c : f32
+ *         yield %1
+ *       }
+ *       …
+ *       for (%j = %zero to %n by $C) { … store %Y[%p + @0, %j + @1], %9 }
+ *     } schedule { bind $R = 1; bind $C = 4096 }
+ *
+ * Where this differs from the proposal in the reference (docs/tile-ir.md gives the reasons):
+ * - A range variable (grid, fold) is the element where the tile starts, not the tile's number, and always a multiple of its step. One form,
+ *   `name : limit by extent`, serves grid and fold, and user kernels' block pointers need no division.
+ * - window, gather_view and ragged are not operations. A view is one affine description with guards, and a subscript may be an index tile:
+ *   together they say all of it. A view's element (i_0 … i_r-1) lies at offset + sum i_d * stride_d; it exists if every i_d is in
+ *   [0, shape_d) and, for each guard g, 0 <= g.base + sum g.coef_d * i_d < g.limit. Where it does not exist a load gives the view's
+ *   padding, or is absent; a store is dropped.
+ * - `local` buffers: memory private to a program instance, so that a row can be kept between two folds where the row's length is a symbol.
+ *
+ * Absent elements (section 8 of the reference): value 0; elementwise results of absent are absent; select takes the chosen side's state;
+ * reduce, fold, scan skip them; dot and stores see 0 / nothing.
+ *
+ * Types carry no layout. Extents are r * 2^k: constants, or parameters `$X` that the schedule binds. */
+#ifndef TN_TILE_H
+#define TN_TILE_H
+
+#include "graph/graph.h"
+
+enum { TN_TILE_RANK = 6 };
+
+typedef enum tn_topcode {
+#define TOP(name, ...) TN_T_##name,
+#include "tile/ops.def"
+#undef TOP
+    TN_TOP_COUNT
+} tn_topcode;
+const char *tn_top_name(tn_topcode code);
+tn_topcode tn_top_from_name(const char *name);
+enum { TN_T_PURE = 1, TN_T_READS = 2, TN_T_WRITES = 4, TN_T_REGION = 8 };
+unsigned tn_top_traits(tn_topcode code);
+
+typedef struct tn_extent {
+    int64_t size;      /* 0 while only the parameter is known */
+    const char *param; /* interned "$X"; NULL: a constant */
+} tn_extent;
+
+typedef struct tn_ttype {
+    tn_dtype dtype;
+    int rank; /* 0: a scalar; index is an i64 scalar */
+    tn_extent extent[TN_TILE_RANK];
+    bool pointer; /* elements are pointers to dtype */
+} tn_ttype;
+
+typedef struct tn_tvalue tn_tvalue;
+typedef struct tn_top tn_top;
+typedef struct tn_tblock tn_tblock;
+
+/* How one dimension of a view is indexed. axes: axes of the loaded or stored tile. */
+typedef struct tn_subscript {
+    tn_tvalue *value; /* BLOCK: scalar start.  INDEX: an integer tile (or scalar, naxes 0) */
+    bool block;       /* index = value + i_axis[0]; else value[i_axis[0], …, i_axis[naxes - 1]] */
+    int naxes;
+    int axis[TN_TILE_RANK];
+} tn_subscript; /* an axis that no subscript names repeats */
+
+typedef struct tn_guard {
+    tn_dim coef[TN_MAX_RANK]; /* one a view dimension */
+    tn_dim base, limit;
+} tn_guard;
+
+typedef struct tn_view {
+    const char *name;
+    int buffer; /* index into kernel->buffers */
+    int rank;
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK]; /* elements */
+    tn_dim offset;
+    int nguards;
+    tn_guard *guard;
+    bool padded; /* else absent */
+    tn_number padding;
+    /* Memory map. 0: plain strides. Else packed panels of the last two dimensions (k, n): offset + ((n / panel) * shape_k + k) * panel + n % panel,
+     * columns filled with zeros up to a multiple of `panel`; leading dimensions by their strides. For the right operand of products. */
+    int64_t panel;
+} tn_view;
+
+typedef enum tn_buffer_mode { TN_READ, TN_WRITE, TN_READ_WRITE, TN_LOCAL } tn_buffer_mode;
+typedef struct tn_tbuffer {
+    const char *name;
+    tn_dtype dtype;
+    tn_buffer_mode mode;
+    tn_dim elements; /* LOCAL: size; parameters: number of elements, for checks (may be NULL: unknown) */
+} tn_tbuffer;
+
+/* `name : limit by step`: a grid coordinate */
+typedef struct tn_trange {
+    tn_tvalue *value;
+    tn_dim limit;
+    tn_extent step;
+} tn_trange;
+
+struct tn_tvalue {
+    tn_ttype type;
+    tn_top *def;   /* NULL: a grid coordinate, scalar parameter or block argument */
+    tn_tblock *block;
+    const char *name;
+    uint32_t id;
+    void *scratch; /* for the pass that runs */
+};
+struct tn_top {
+    tn_topcode code;
+    tn_scalar fn;             /* map, atomic */
+    int noperands, nresults, nregions;
+    tn_tvalue **operand;      /* load/store: the subscripts are apart, below */
+    tn_tvalue *result;        /* array */
+    tn_tblock *region[2];
+    const tn_view *view;      /* load, store, atomic */
+    tn_subscript *subscript;  /* view->rank of them */
+    tn_dim dim;               /* size */
+    tn_number number;         /* const; slice: start */
+    tn_number *identity;      /* reduce, fold, scan: one a result */
+    int naxes;
+    int axis[TN_TILE_RANK];   /* broadcast, permute, reduce, fold, scan, sort, gather, cat, slice */
+    int nranges;              /* fold: body arguments 0 … nranges - 1 */
+    tn_extent step[TN_TILE_RANK]; /* fold: a range's step; for: step[0] if constant operand is not used */
+    bool ordered;             /* fold, reduce: `order tree` (adjacent elements); else any */
+    bool reverse;             /* scan */
+    const char *text;         /* print, assert, asm */
+    const char *label;        /* name by which the schedule speaks of it; NULL: none */
+    tn_tblock *block;
+    tn_top *prev, *next;
+    tn_loc loc;
+};
+struct tn_tblock {
+    tn_tvalue *arg;
+    int nargs;
+    tn_top *first, *last;
+    tn_top *parent;
+};
+
+/* A schedule is data. `bind` gives extents; entries say how: (op label or "" for the kernel, key, value). Keys that the CPU lowering reads:
+ *   threads-grain   programs a task at least
+ *   vector-axis     of a fold or store: which tile axis the vectors walk (default: the last)
+ *   lanes           of a fold: partial results kept (default 4 vectors)
+ *   rows, columns   of a dot: register tile (default: the machine's)
+ * An unknown label or key is an error of the verifier. */
+typedef struct tn_schedule_entry {
+    const char *label, *key;
+    int64_t value;
+} tn_schedule_entry;
+typedef struct tn_schedule {
+    TN_VEC(struct tn_binding { const char *param; int64_t value; }) bind;
+    TN_VEC(tn_schedule_entry) entry;
+} tn_schedule;
+int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise);
+
+/* What a schedule may know of the machine it is made for. */
+typedef struct tn_tile_target {
+    int vector_bits;            /* vector register width */
+    int dot_rows, dot_vectors;  /* register tile of a product: rows x vectors */
+    int64_t l1_bytes, l2_bytes; /* a core */
+    int threads;
+} tn_tile_target;
+
+typedef struct tn_kernel {
+    tn_session *session;
+    const char *name;
+    TN_VEC(tn_tbuffer) buffers; /* parameters in order, then locals */
+    TN_VEC(tn_view *) views;
+    TN_VEC(tn_tvalue *) scalars; /* scalar parameters (user kernels) */
+    TN_VEC(tn_trange) grid;      /* first is outermost */
+    tn_tblock *body;
+    tn_schedule schedule;
+    uint32_t next_id;
+} tn_kernel;
+
+/* ---- building (asserts on misuse) -------------------------------------------------------------------------------------- */
+typedef struct tn_tbuilder {
+    tn_kernel *kernel;
+    tn_tblock *block;
+    tn_loc loc;
+} tn_tbuilder;
+tn_kernel *tn_kernel_new(tn_session *session, const char *name);
+int tn_kernel_buffer(tn_kernel *kernel, const char *name, tn_dtype dtype, tn_buffer_mode mode, tn_dim elements);
+tn_view *tn_kernel_view(tn_kernel *kernel, const char *name, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset);
+void tn_view_guard(tn_kernel *kernel, tn_view *view, const tn_dim *coef, tn_dim base, tn_dim limit);
+tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_extent step);
+void tn_schedule_bind(tn_kernel *kernel, const char *param, int64_t value);
+void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int64_t value);
+tn_extent tn_extent_const(int64_t size);
+tn_extent tn_extent_param(tn_kernel *kernel, const char *param); /* "$R" */
+tn_ttype tn_tile_type(tn_dtype dtype, int rank, const tn_extent *extents);
+static inline tn_ttype tn_tscalar(tn_dtype dtype) { return (tn_ttype){.dtype = dtype}; }
+tn_tbuilder tn_tbuilder_at(tn_kernel *kernel, tn_tblock *block, tn_loc loc);
+tn_tvalue *tn_t_const(tn_tbuilder *b, tn_ttype type, tn_number number);
+tn_tvalue *tn_t_index(tn_tbuilder *b, int64_t value);
+tn_tvalue *tn_t_size(tn_tbuilder *b, tn_dim dim);
+tn_tvalue *tn_t_range(tn_tbuilder *b, tn_tvalue *start, tn_extent extent);
+tn_subscript tn_sub_block(tn_tvalue *start, int axis);
+tn_subscript tn_sub_point(tn_tvalue *index);
+tn_subscript tn_sub_index(tn_tvalue *index, int naxes, const int *axes);
+tn_tvalue *tn_t_load(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_ttype type);
+void tn_t_store(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_tvalue *value);
+/* Operands of equal shape, or scalars (rank 0), which are broadcast on the spot. Folds scalar constants (index arithmetic). */
+tn_tvalue *tn_t_map(tn_tbuilder *b, tn_scalar fn, tn_tvalue *const *operands, int n);
+tn_tvalue *tn_t_map1(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x);
+tn_tvalue *tn_t_map2(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x, tn_tvalue *y);
+tn_tvalue *tn_t_map3(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x, tn_tvalue *y, tn_tvalue *z);
+tn_tvalue *tn_t_cast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype);
+tn_tvalue *tn_t_bitcast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype);
+tn_tvalue *tn_t_broadcast(tn_tbuilder *b, tn_tvalue *x, tn_ttype type, const int *axes);
+tn_tvalue *tn_t_permute(tn_tbuilder *b, tn_tvalue *x, const int *axes);
+tn_tvalue *tn_t_reshape(tn_tbuilder *b, tn_tvalue *x, tn_ttype type);
+tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype);
+/* fold: limits are index values. Fill op->region[0] (body; arguments: the starts) ending in yield, and op->region[1] (combine: 2n scalars -> n), then
+ * call tn_t_fold_finish, which makes the results from what the body yields with `axes` removed. */
+tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const tn_extent *steps, int naxes, const int *axes);
+void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities, int n);
+tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities); /* fill region[0] */
+/* Fills a combine region with one function: (a, b) -> fn(a, b). */
+void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype);
+/* The single function of a combine region of one value, else TN_SCALAR_NONE. */
+tn_scalar tn_combine_fn(const tn_tblock *combine);
+tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, tn_tvalue *const *carried, int n);
+tn_top *tn_t_while(tn_tbuilder *b, tn_tvalue *const *carried, int n);
+tn_top *tn_t_if(tn_tbuilder *b, tn_tvalue *cond, int nresults, const tn_ttype *results);
+void tn_t_yield(tn_tbuilder *b, tn_tvalue *const *values, int n);
+tn_tvalue *tn_tblock_arg(tn_kernel *kernel, tn_tblock *block, tn_ttype type, const char *name);
+
+/* ---- text, checking, running ------------------------------------------------------------------------------------------- */
+void tn_text_kernel(tn_text *text, const tn_kernel *kernel);
+typedef TN_VEC(tn_kernel *) tn_kernels;
+tn_status tn_tile_parse(tn_session *session, const char *file, const char *source, size_t len, tn_kernels *out);
+tn_status tn_tile_verify(const tn_kernel *kernel);
+size_t tn_tile_size(const tn_kernel *kernel); /* operations, regions included */
+/* Replaces every parameter by what the schedule binds; an unbound one is an error. Runs before a lowering. */
+tn_status tn_tile_bind(tn_kernel *kernel);
+/* Runs every program instance in grid order on host memory, by the definitions above; checks accesses against buffer sizes. */
+typedef struct tn_tile_arg { void *data; int64_t elements; } tn_tile_arg;
+tn_status tn_tile_interpret(const tn_kernel *kernel, const tn_tile_arg *buffers,
+                            bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context);
+/* Passes on the Tile IR, by name for `tenon opt` (tile-simplify: constants, equal loads, dead operations). */
+typedef struct tn_tile_pass { const char *name; tn_status (*run)(tn_kernel *kernel); } tn_tile_pass;
+extern const tn_tile_pass tn_tile_passes[];
+
+#endif
