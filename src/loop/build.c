@@ -1,0 +1,508 @@
+/* Construction of Loop IR: the operation table, functions, the builder, cloning and erasing. */
+#include "loop/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+enum { PURE = TN_L_PURE, READS = TN_L_READS, WRITES = TN_L_WRITES, REGION = TN_L_REGION };
+
+static const struct {
+    const char *name;
+    unsigned traits;
+} ops[] = {
+#define LOP(name, operands, results, regions, traits) {#name, traits},
+#include "loop/ops.def"
+#undef LOP
+};
+
+const char *tn_lop_name(tn_lopcode code)
+{
+    assert(code < TN_LOP_COUNT);
+    return ops[code].name;
+}
+
+tn_lopcode tn_lop_from_name(const char *name)
+{
+    int code = 0;
+    while (code < TN_LOP_COUNT && strcmp(ops[code].name, name) != 0)
+        code++;
+    return (tn_lopcode)code;
+}
+
+unsigned tn_lop_traits(tn_lopcode code)
+{
+    assert(code < TN_LOP_COUNT);
+    return ops[code].traits;
+}
+
+int tn_lop_mask_index(const tn_lop *op)
+{
+    switch (op->code) {
+    case TN_L_load:
+    case TN_L_gather:
+        return 2;
+    case TN_L_store:
+    case TN_L_scatter:
+    case TN_L_atomic:
+        return 3;
+    default:
+        return -1;
+    }
+}
+
+/* ---- functions ---- */
+
+static tn_lvalue *new_value(tn_lfunc *func, tn_ltype type, const char *name)
+{
+    tn_lvalue *v = TN_NEW(tn_l_arena(func), tn_lvalue);
+    v->type = type;
+    v->name = name ? tn_intern_z(func->session, name) : NULL;
+    v->id = func->next_id++;
+    return v;
+}
+
+tn_lblock *tn_lblock_new(tn_lfunc *func, tn_lop *parent)
+{
+    tn_lblock *block = TN_NEW(tn_l_arena(func), tn_lblock);
+    block->parent = parent;
+    return block;
+}
+
+tn_lfunc *tn_lfunc_new(tn_session *session, const char *name)
+{
+    tn_lfunc *func = TN_NEW(&session->arena, tn_lfunc);
+    func->session = session;
+    func->name = tn_intern_z(session, name);
+    func->body = tn_lblock_new(func, NULL);
+    return func;
+}
+
+static tn_lvalue *add_parameter(tn_lfunc *func, tn_ltype type, const char *name)
+{
+    tn_lvalue *v = new_value(func, type, name);
+    v->block = func->body;
+    TN_PUSH(tn_l_arena(func), &func->params, v);
+    return v;
+}
+
+tn_lvalue *tn_lfunc_buffer(tn_lfunc *func, const char *name, tn_dtype dtype, bool readonly, int64_t align)
+{
+    assert(func->nbuffers == (int)func->params.len); /* buffers come first */
+    tn_lvalue *v = add_parameter(func, (tn_ltype){dtype, 1, true, TN_SPACE_GLOBAL}, name);
+    v->readonly = readonly;
+    v->align = align;
+    func->nbuffers++;
+    return v;
+}
+
+tn_lvalue *tn_lfunc_index(tn_lfunc *func, const char *name) { return add_parameter(func, tn_lscalar(TN_I64), name); }
+
+/* ---- operations ---- */
+
+tn_lbuilder tn_lbuilder_at_end(tn_lfunc *func, tn_lblock *block) { return (tn_lbuilder){func, block, NULL, 0}; }
+
+tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op) { return (tn_lbuilder){func, op->block, op, op->line}; }
+
+void tn_lop_insert(tn_lbuilder *b, tn_lop *op)
+{
+    assert(!op->block);
+    tn_lop *next = b->before, *prev = next ? next->prev : b->block->last;
+    op->block = b->block;
+    op->prev = prev;
+    op->next = next;
+    *(prev ? &prev->next : &b->block->first) = op;
+    *(next ? &next->prev : &b->block->last) = op;
+    if (op->result)
+        op->result->block = b->block;
+}
+
+void tn_lop_unlink(tn_lop *op)
+{
+    tn_lblock *block = op->block;
+    *(op->prev ? &op->prev->next : &block->first) = op->next;
+    *(op->next ? &op->next->prev : &block->last) = op->prev;
+    op->prev = op->next = NULL;
+    op->block = NULL;
+}
+
+void tn_lop_erase(tn_lop *op) { tn_lop_unlink(op); }
+
+tn_lop *tn_lop_new(tn_lfunc *func, tn_lopcode code, tn_lvalue *const *operands, int n)
+{
+    tn_lop *op = TN_NEW(tn_l_arena(func), tn_lop);
+    op->code = code;
+    op->noperands = n;
+    if (n)
+        op->operand = tn_memdup(tn_l_arena(func), operands, (size_t)n * sizeof *operands);
+    return op;
+}
+
+void tn_lop_result(tn_lfunc *func, tn_lop *op, tn_ltype type)
+{
+    op->result = new_value(func, type, NULL);
+    op->result->def = op;
+    op->result->block = op->block;
+}
+
+static tn_lop *append(tn_lbuilder *b, tn_lopcode code, tn_lvalue *const *operands, int n)
+{
+    tn_lop *op = tn_lop_new(b->func, code, operands, n);
+    op->line = b->line;
+    tn_lop_insert(b, op);
+    return op;
+}
+
+static tn_lvalue *append_value(tn_lbuilder *b, tn_lopcode code, tn_lvalue *const *operands, int n, tn_ltype type)
+{
+    tn_lop *op = append(b, code, operands, n);
+    tn_lop_result(b->func, op, type);
+    return op->result;
+}
+
+tn_lvalue *tn_l_const(tn_lbuilder *b, tn_ltype type, tn_number number)
+{
+    tn_lvalue *v = append_value(b, TN_L_const, NULL, 0, type);
+    v->def->number = number;
+    return v;
+}
+
+tn_lvalue *tn_l_index(tn_lbuilder *b, int64_t value)
+{
+    return tn_l_const(b, tn_lscalar(TN_I64), (tn_number){.i = value});
+}
+
+tn_lvalue *tn_l_fn(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n)
+{
+    assert(n == tn_scalar_arity(fn));
+    tn_ltype last = operands[n - 1]->type;
+    assert(!last.buffer && tn_scalar_accepts(fn, last.dtype));
+    tn_lvalue *v = append_value(b, TN_L_fn, operands, n, tn_lvector(tn_scalar_result(fn, last.dtype), last.lanes));
+    v->def->fn = fn;
+    return v;
+}
+
+static tn_lvalue *fold_or_build(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n)
+{
+    tn_lvalue *folded = tn_l_fold(b, fn, operands, n);
+    return folded ? folded : tn_l_fn(b, fn, operands, n);
+}
+
+tn_lvalue *tn_l_fn1(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x) { return fold_or_build(b, fn, &x, 1); }
+
+tn_lvalue *tn_l_fn2(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y)
+{
+    return fold_or_build(b, fn, (tn_lvalue *[]){x, y}, 2);
+}
+
+tn_lvalue *tn_l_fn3(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y, tn_lvalue *z)
+{
+    return fold_or_build(b, fn, (tn_lvalue *[]){x, y, z}, 3);
+}
+
+tn_lvalue *tn_l_cast(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype)
+{
+    tn_lvalue *folded = tn_l_fold_cast(b, x, dtype);
+    return folded ? folded : append_value(b, TN_L_cast, &x, 1, tn_lvector(dtype, x->type.lanes));
+}
+
+tn_lvalue *tn_l_bitcast(tn_lbuilder *b, tn_lvalue *x, tn_ltype type)
+{
+    assert(tn_dtype_bits(x->type.dtype) * x->type.lanes == tn_dtype_bits(type.dtype) * type.lanes);
+    return tn_l_same_type(x->type, type) ? x : append_value(b, TN_L_bitcast, &x, 1, type);
+}
+
+tn_lvalue *tn_l_splat(tn_lbuilder *b, tn_lvalue *x, int lanes)
+{
+    assert(x->type.lanes == 1 && !x->type.buffer);
+    if (lanes == 1)
+        return x;
+    tn_ltype type = tn_lvector(x->type.dtype, lanes);
+    const tn_number *number = tn_l_number(x);
+    return number ? tn_l_const(b, type, *number) : append_value(b, TN_L_splat, &x, 1, type);
+}
+
+tn_lvalue *tn_l_iota(tn_lbuilder *b, tn_dtype dtype, int lanes)
+{
+    return append_value(b, TN_L_iota, NULL, 0, tn_lvector(dtype, lanes));
+}
+
+tn_lvalue *tn_l_extract(tn_lbuilder *b, tn_lvalue *vector, tn_lvalue *lane)
+{
+    return append_value(b, TN_L_extract, (tn_lvalue *[]){vector, lane}, 2, tn_lscalar(vector->type.dtype));
+}
+
+tn_lvalue *tn_l_insert(tn_lbuilder *b, tn_lvalue *vector, tn_lvalue *scalar, tn_lvalue *lane)
+{
+    return append_value(b, TN_L_insert, (tn_lvalue *[]){vector, scalar, lane}, 3, vector->type);
+}
+
+tn_lvalue *tn_l_shuffle(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y, const int *lanes, int n)
+{
+    assert(tn_l_same_type(x->type, y->type));
+    tn_lvalue *v = append_value(b, TN_L_shuffle, (tn_lvalue *[]){x, y}, 2, tn_lvector(x->type.dtype, n));
+    v->def->lanes = tn_memdup(tn_l_arena(b->func), lanes, (size_t)n * sizeof *lanes);
+    return v;
+}
+
+tn_lvalue *tn_l_hreduce(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x)
+{
+    if (x->type.lanes == 1)
+        return x;
+    tn_lvalue *v = append_value(b, TN_L_hreduce, &x, 1, tn_lscalar(x->type.dtype));
+    v->def->fn = fn;
+    return v;
+}
+
+tn_lvalue *tn_l_intrinsic(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n, tn_ltype type)
+{
+    tn_lvalue *v = append_value(b, TN_L_intrinsic, operands, n, type);
+    v->def->name = tn_intern_z(b->func->session, name);
+    return v;
+}
+
+/* ---- memory ---- */
+
+static tn_lvalue *alloc_buffer(tn_lbuilder *b, const char *name, tn_ltype type, int64_t size, tn_lvalue *sized)
+{
+    tn_lvalue *v = append_value(b, TN_L_alloc, &sized, sized != NULL, type);
+    v->def->size = size;
+    v->name = name ? tn_intern_z(b->func->session, name) : NULL;
+    v->align = 64;
+    return v;
+}
+
+tn_lvalue *tn_l_alloc(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_space space, int64_t size)
+{
+    assert(size >= 0 && space != TN_SPACE_GLOBAL);
+    return alloc_buffer(b, name, (tn_ltype){dtype, 1, true, space}, size, NULL);
+}
+
+tn_lvalue *tn_l_alloc_sized(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *size)
+{
+    return alloc_buffer(b, name, (tn_ltype){dtype, 1, true, TN_SPACE_LOCAL}, -1, size);
+}
+
+/* Operands of an access, the optional ones at the end. */
+static int gather_operands(tn_lvalue *out[5], tn_lvalue *const *fixed, int n, tn_lvalue *mask, tn_lvalue *other)
+{
+    assert(mask || !other);
+    memcpy(out, fixed, (size_t)n * sizeof *out);
+    if (mask)
+        out[n++] = mask;
+    if (other)
+        out[n++] = other;
+    return n;
+}
+
+static tn_lvalue *build_load(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask,
+                             tn_lvalue *other)
+{
+    assert(buffer->type.buffer);
+    tn_lvalue *operands[5];
+    int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset}, 2, mask, other);
+    return append_value(b, code, operands, n, tn_lvector(buffer->type.dtype, lanes));
+}
+
+static void build_store(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+{
+    assert(buffer->type.buffer && buffer->type.dtype == value->type.dtype);
+    tn_lvalue *operands[5];
+    int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset, value}, 3, mask, NULL);
+    append(b, code, operands, n);
+}
+
+tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask, tn_lvalue *other)
+{
+    return build_load(b, TN_L_load, buffer, offset, lanes, mask, other);
+}
+
+tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *mask, tn_lvalue *other)
+{
+    return build_load(b, TN_L_gather, buffer, offsets, offsets->type.lanes, mask, other);
+}
+
+void tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+{
+    build_store(b, TN_L_store, buffer, offset, value, mask);
+}
+
+void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask)
+{
+    build_store(b, TN_L_scatter, buffer, offsets, value, mask);
+}
+
+tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+{
+    tn_lvalue *operands[5];
+    int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset, value}, 3, mask, NULL);
+    tn_lvalue *v = append_value(b, TN_L_atomic, operands, n, value->type);
+    v->def->fn = fn;
+    return v;
+}
+
+/* ---- control ---- */
+
+static void add_regions(tn_lfunc *func, tn_lop *op, int n)
+{
+    op->nregions = n;
+    for (int i = 0; i < n; i++)
+        op->region[i] = tn_lblock_new(func, op);
+}
+
+tn_lop *tn_l_for(tn_lbuilder *b, const char *name, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, tn_loop_kind kind)
+{
+    tn_lop *op = append(b, TN_L_for, (tn_lvalue *[]){lo, hi, step}, 3);
+    op->kind = kind;
+    add_regions(b->func, op, 1);
+    op->region[0]->arg = new_value(b->func, tn_lscalar(TN_I64), name);
+    op->region[0]->arg->block = op->region[0];
+    return op;
+}
+
+tn_lop *tn_l_if(tn_lbuilder *b, tn_lvalue *cond)
+{
+    tn_lop *op = append(b, TN_L_if, &cond, 1);
+    add_regions(b->func, op, 2);
+    return op;
+}
+
+tn_lop *tn_l_while(tn_lbuilder *b)
+{
+    tn_lop *op = append(b, TN_L_while, NULL, 0);
+    add_regions(b->func, op, 2);
+    return op;
+}
+
+void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond) { append(b, TN_L_yield, &cond, 1); }
+
+void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line)
+{
+    append(b, TN_L_trap, &must_hold, 1)->number.i = line;
+}
+
+bool tn_l_is_const(const tn_lvalue *v, int64_t *value)
+{
+    const tn_number *number = tn_l_number(v);
+    if (!number || v->type.lanes != 1 || !(tn_is_integer(v->type.dtype) || v->type.dtype == TN_BOOL))
+        return false;
+    *value = number->i;
+    return true;
+}
+
+/* ---- cloning ---- */
+
+static tn_lvalue *mapped(const tn_map *values, tn_lvalue *v)
+{
+    tn_lvalue *to = tn_map_get(values, TN_KEY(v));
+    return to ? to : v;
+}
+
+static void copy_value_facts(tn_lvalue *to, const tn_lvalue *from)
+{
+    to->name = from->name;
+    to->readonly = from->readonly;
+    to->align = from->align;
+}
+
+static void clone_region(tn_lbuilder *b, tn_lop *to, const tn_lop *from, int i, tn_map *values)
+{
+    const tn_lblock *source = from->region[i];
+    tn_lblock *block = to->region[i] = tn_lblock_new(b->func, to);
+    if (source->arg) {
+        block->arg = new_value(b->func, source->arg->type, NULL);
+        block->arg->block = block;
+        copy_value_facts(block->arg, source->arg);
+        *tn_map_at(values, TN_KEY(source->arg)) = block->arg;
+    }
+    tn_lbuilder inner = tn_l_in(b, block);
+    for (const tn_lop *op = source->first; op; op = op->next)
+        tn_lop_clone(&inner, op, values);
+}
+
+tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
+{
+    tn_lop *to = tn_lop_new(b->func, op->code, op->operand, op->noperands);
+    for (int i = 0; i < to->noperands; i++)
+        to->operand[i] = mapped(values, to->operand[i]);
+    to->fn = op->fn;
+    to->kind = op->kind;
+    to->number = op->number;
+    to->size = op->size;
+    to->lanes = op->lanes;
+    to->name = op->name;
+    to->line = op->line;
+    to->nregions = op->nregions;
+    tn_lop_insert(b, to);
+    if (op->result) {
+        tn_lop_result(b->func, to, op->result->type);
+        copy_value_facts(to->result, op->result);
+        *tn_map_at(values, TN_KEY(op->result)) = to->result;
+    }
+    for (int i = 0; i < op->nregions; i++)
+        clone_region(b, to, op, i, values);
+    return to;
+}
+
+/* ---- walks ---- */
+
+void tn_l_walk(tn_lblock *block, void (*visit)(void *context, tn_lop *op), void *context)
+{
+    for (tn_lop *op = block->first, *next; op; op = next) {
+        next = op->next;
+        int nregions = op->nregions;
+        tn_lblock *region[2] = {op->region[0], op->region[1]};
+        visit(context, op);
+        for (int i = 0; i < nregions; i++)
+            tn_l_walk(region[i], visit, context);
+    }
+}
+
+static void clear_op(void *context, tn_lop *op)
+{
+    (void)context;
+    if (op->result)
+        op->result->scratch = NULL;
+    for (int i = 0; i < op->nregions; i++)
+        if (op->region[i]->arg)
+            op->region[i]->arg->scratch = NULL;
+}
+
+void tn_l_clear_scratch(tn_lfunc *func)
+{
+    for (size_t i = 0; i < func->params.len; i++)
+        func->params.at[i]->scratch = NULL;
+    tn_l_walk(func->body, clear_op, NULL);
+}
+
+tn_lvalue *tn_l_resolve(tn_lvalue *v)
+{
+    tn_lvalue *to = v;
+    while (to->scratch)
+        to = to->scratch;
+    for (tn_lvalue *next; v != to; v = next) { /* shorten the chain for the next asker */
+        next = v->scratch;
+        v->scratch = to;
+    }
+    return to;
+}
+
+void tn_l_resolve_operands(tn_lop *op)
+{
+    for (int i = 0; i < op->noperands; i++)
+        op->operand[i] = tn_l_resolve(op->operand[i]);
+}
+
+static void count_op(void *context, tn_lop *op)
+{
+    (void)op;
+    ++*(size_t *)context;
+}
+
+size_t tn_loop_size(const tn_lfunc *func)
+{
+    size_t n = 0;
+    tn_l_walk(func->body, count_op, &n);
+    return n;
+}

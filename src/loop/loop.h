@@ -1,0 +1,189 @@
+/* The Loop IR: what one worker does. Structured loops over typed buffers in a named memory space; SSA scalars and vectors.
+ *
+ *     kernel @scale(%x: global f32 readonly, %y: global f32, %n: index) {
+ *       for %i = %0 to %n step %1 vector {
+ *         %2 = load %x[%i] : f32
+ *         %3 = const 2.0 : f32
+ *         %4 = mul %2, %3 : f32
+ *         store %y[%i], %4
+ *       }
+ *     }
+ *
+ * There are no phis and no loop-carried values: what survives an iteration lives in a buffer. A small buffer of space `reg`
+ * that is indexed by constants after unrolling becomes registers in the emitter. So a loop can be split, unrolled, widened or
+ * moved by rewriting its block alone. A kernel gets its buffers, its sizes (index values) and, as the last two index parameters
+ * named %begin and %end, the range of its flattened grid that this worker runs; its outermost loop, kind `grid`, walks it.
+ *
+ * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
+ * `vector` on a loop is a promise by who made it: iterations are independent (or touch only their own elements), any order and any number
+ * at once is right. Nothing but vectorize.c turns it into vectors; the lowering writes scalar bodies. */
+#ifndef TN_LOOP_H
+#define TN_LOOP_H
+
+#include "graph/graph.h"
+
+typedef enum tn_lopcode {
+#define LOP(name, ...) TN_L_##name,
+#include "loop/ops.def"
+#undef LOP
+    TN_LOP_COUNT
+} tn_lopcode;
+
+typedef enum tn_space {
+    TN_SPACE_GLOBAL, /* kernel parameter */
+    TN_SPACE_LOCAL,  /* thread-local memory (scratch; stack when small and constant) */
+    TN_SPACE_REG     /* small, constant size; registers once all its offsets are constants */
+} tn_space;
+typedef enum tn_loop_kind { TN_FOR_SERIAL, TN_FOR_GRID, TN_FOR_VECTOR, TN_FOR_UNROLL } tn_loop_kind;
+
+typedef struct tn_lvalue tn_lvalue;
+typedef struct tn_lop tn_lop;
+typedef struct tn_lblock tn_lblock;
+
+typedef struct tn_ltype {
+    tn_dtype dtype;
+    int lanes;        /* 1: scalar; bool lanes are masks */
+    bool buffer;      /* a buffer of dtype in `space`; lanes 1 (a `reg` buffer of a widened loop body may hold vectors: lanes > 1) */
+    tn_space space;
+} tn_ltype; /* index: TN_I64, lanes 1 */
+
+struct tn_lvalue {
+    tn_ltype type;
+    tn_lop *def;       /* NULL: parameter or block argument */
+    tn_lblock *block;  /* where it is defined */
+    const char *name;
+    uint32_t id;
+    bool readonly;     /* buffer parameter never written while the kernel runs */
+    int64_t align;     /* of a buffer's start, bytes */
+    void *scratch;     /* for the pass that runs; not kept */
+};
+struct tn_lop {
+    tn_lopcode code;
+    tn_scalar fn;          /* fn, hreduce, atomic */
+    tn_loop_kind kind;     /* for */
+    int noperands, nregions;
+    tn_lvalue **operand;
+    tn_lvalue *result;     /* NULL: none */
+    tn_lblock *region[2];
+    tn_number number;      /* const, trap */
+    int64_t size;          /* alloc: elements if constant (-1: operand 0) */
+    const int *lanes;      /* shuffle: result->type.lanes entries */
+    const char *name;      /* intrinsic */
+    tn_lblock *block;
+    tn_lop *prev, *next;
+    int line;              /* of the user's source, 0: none */
+};
+struct tn_lblock {
+    tn_lvalue *arg;        /* for: the index */
+    tn_lop *first, *last;
+    tn_lop *parent;
+};
+typedef struct tn_lfunc {
+    tn_session *session;
+    const char *name;
+    TN_VEC(tn_lvalue *) params; /* buffers first, then sizes (index), then %begin, %end */
+    int nbuffers;
+    tn_lblock *body;
+    uint32_t next_id;
+} tn_lfunc;
+
+const char *tn_lop_name(tn_lopcode code);
+tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */
+enum { TN_L_PURE = 1, TN_L_READS = 2, TN_L_WRITES = 4, TN_L_REGION = 8 };
+unsigned tn_lop_traits(tn_lopcode code);
+
+/* ---- building (asserts on misuse: only our code builds) --------------------------------------------------------------- */
+typedef struct tn_lbuilder {
+    tn_lfunc *func;
+    tn_lblock *block;
+    tn_lop *before; /* NULL: end of block */
+    int line;
+} tn_lbuilder;
+tn_lfunc *tn_lfunc_new(tn_session *session, const char *name);
+tn_lvalue *tn_lfunc_buffer(tn_lfunc *func, const char *name, tn_dtype dtype, bool readonly, int64_t align);
+tn_lvalue *tn_lfunc_index(tn_lfunc *func, const char *name);
+tn_lbuilder tn_lbuilder_at_end(tn_lfunc *func, tn_lblock *block);
+static inline tn_ltype tn_lscalar(tn_dtype dtype) { return (tn_ltype){dtype, 1, false, TN_SPACE_GLOBAL}; }
+static inline tn_ltype tn_lvector(tn_dtype dtype, int lanes) { return (tn_ltype){dtype, lanes, false, TN_SPACE_GLOBAL}; }
+tn_lvalue *tn_l_const(tn_lbuilder *b, tn_ltype type, tn_number number);
+tn_lvalue *tn_l_index(tn_lbuilder *b, int64_t value);
+tn_lvalue *tn_l_fn(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n);
+/* These fold constants and identities on the spot (x + 0, x * 1, …): the lowerings call them for index arithmetic freely. */
+tn_lvalue *tn_l_fn1(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x);
+tn_lvalue *tn_l_fn2(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y);
+tn_lvalue *tn_l_fn3(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y, tn_lvalue *z);
+tn_lvalue *tn_l_cast(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype);
+tn_lvalue *tn_l_bitcast(tn_lbuilder *b, tn_lvalue *x, tn_ltype type);
+tn_lvalue *tn_l_splat(tn_lbuilder *b, tn_lvalue *x, int lanes);
+tn_lvalue *tn_l_iota(tn_lbuilder *b, tn_dtype dtype, int lanes);
+tn_lvalue *tn_l_extract(tn_lbuilder *b, tn_lvalue *vector, tn_lvalue *lane);
+tn_lvalue *tn_l_insert(tn_lbuilder *b, tn_lvalue *vector, tn_lvalue *scalar, tn_lvalue *lane);
+tn_lvalue *tn_l_shuffle(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y, const int *lanes, int n);
+tn_lvalue *tn_l_hreduce(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x);
+tn_lvalue *tn_l_alloc(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_space space, int64_t size);
+tn_lvalue *tn_l_alloc_sized(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *size);
+tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask, tn_lvalue *other);
+tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *mask, tn_lvalue *other);
+void tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
+void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask);
+/* Appends a loop; the returned op's region[0] is its block, ->arg its index. */
+tn_lop *tn_l_for(tn_lbuilder *b, const char *name, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, tn_loop_kind kind);
+tn_lop *tn_l_if(tn_lbuilder *b, tn_lvalue *cond);
+tn_lop *tn_l_while(tn_lbuilder *b);
+void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond);
+void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line);
+/* Enters a block: a builder at the end of `block`. */
+static inline tn_lbuilder tn_l_in(const tn_lbuilder *b, tn_lblock *block) { return (tn_lbuilder){b->func, block, NULL, b->line}; }
+bool tn_l_is_const(const tn_lvalue *v, int64_t *value); /* an integer constant (any integer type or bool) */
+tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values); /* regions too; values: old -> new */
+void tn_lop_erase(tn_lop *op);
+
+/* ---- text, checking, running ------------------------------------------------------------------------------------------- */
+void tn_text_lfunc(tn_text *text, const tn_lfunc *func);
+typedef TN_VEC(tn_lfunc *) tn_lfuncs;
+tn_status tn_loop_parse(tn_session *session, const char *file, const char *source, size_t len, tn_lfuncs *out);
+/* Types, scoping, lane counts, operand counts. Stage rules: after vectorize no `vector` loop is left and no vector is wider than `max_bits` (0: no check). */
+tn_status tn_loop_verify(const tn_lfunc *func, int max_bits);
+size_t tn_loop_size(const tn_lfunc *func); /* operations */
+/* Runs it on host memory, lane by lane through tn_scalar_eval; checks every offset against `elements` (-1: unknown). For tests. */
+typedef struct tn_loop_arg { void *data; int64_t elements; } tn_loop_arg;
+tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, const int64_t *indices);
+
+/* ---- passes: each one file, one function ------------------------------------------------------------------------------- */
+/* What a pass may know of the machine (a row of src/target's table). */
+typedef struct tn_vector_spec {
+    int bits;            /* vector register width: 128, 256, 512 */
+    int registers;       /* vector registers: 16, 32 */
+    bool fma;            /* fused multiply-add */
+    int mask_min_bits;   /* masked loads/stores exist for elements of at least this many bits (8 AVX-512BW, 32 AVX2); 0: none */
+    bool gather;         /* hardware gather for 32/64-bit elements */
+} tn_vector_spec;
+typedef struct tn_pass_options {
+    tn_vector_spec vector;
+    bool fast_math;      /* reassociation etc.; kept for later */
+} tn_pass_options;
+/* x + 0, x * 1, constants, equal pure operations in one scope, dead pure operations. Index div/rem by constants of known multiples. */
+tn_status tn_loop_simplify(tn_lfunc *func, const tn_pass_options *options);
+/* Moves pure operations (and loads of readonly buffers that surely run) out of loops. */
+tn_status tn_loop_hoist(tn_lfunc *func, const tn_pass_options *options);
+/* Widens every `vector` loop to the machine's width: full vectors unmasked, the remainder apart (mask, else scalar). See vectorize.c's essay. */
+tn_status tn_loop_vectorize(tn_lfunc *func, const tn_pass_options *options);
+/* Unrolls loops of kind `unroll` (constant trip) fully. */
+tn_status tn_loop_unroll(tn_lfunc *func, const tn_pass_options *options);
+/* Turns scalar functions that no machine has (exp, tanh, erf …) into polynomials, f16/bf16/f8 arithmetic into f32 with casts, integer
+ * division and shifts into their defined forms at 0 and overflow. docs/vector-math.md states the accuracy. */
+tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options);
+/* Splits the loop over `index` by `factor`; interchanges two perfectly nested loops (both independent). For schedules and tests. */
+tn_status tn_loop_tile(tn_lfunc *func, const char *index, int64_t factor);
+tn_status tn_loop_interchange(tn_lfunc *func, const char *outer, const char *inner);
+
+typedef struct tn_loop_pass {
+    const char *name;
+    tn_status (*run)(tn_lfunc *func, const tn_pass_options *options);
+} tn_loop_pass;
+extern const tn_loop_pass tn_loop_passes[]; /* by name for `tenon opt`; ends with a NULL name */
+extern const char *const tn_loop_pipeline;  /* the default order, comma separated: "simplify,hoist,vectorize,unroll,expand,simplify,hoist,simplify" or better */
+/* Runs a comma-separated list; verifies after each pass when `verify`; prints after `print_after` (name or "all", NULL: none) to stderr. */
+tn_status tn_loop_run_passes(tn_lfunc *func, const char *list, const tn_pass_options *options, bool verify, const char *print_after);
+
+#endif
