@@ -20,6 +20,12 @@
 
 enum { ONNX_MAX_KNOWN = 64 }; /* elements of a tensor whose contents are tracked as dimensions */
 
+/* The blocks being filled: of the graph, and of each region around the current node. */
+typedef struct onnx_region {
+    tn_block *block;
+    struct onnx_region *outer;
+} onnx_region;
+
 typedef struct onnx_ctx {
     tn_session *session;
     tn_builder b;  /* where the next operation goes; location set to the node */
@@ -29,6 +35,8 @@ typedef struct onnx_ctx {
     const onnx_model *proto;
     const char *path;
     struct onnx_scope *scope; /* names: of the graph, subgraph or function body being read */
+    onnx_region *region;      /* innermost first */
+    tn_map symbols;           /* the file's dimension names -> tn_dim */
     tn_map known;             /* tn_value * -> its integer contents */
     tn_map operators;         /* op type -> first row of operators.def + 1 */
     tn_map functions;         /* "domain:name" -> const onnx_function * */
@@ -37,6 +45,7 @@ typedef struct onnx_ctx {
     size_t folded;            /* bytes of constants made so far */
     size_t nodes;             /* nodes read so far, inlined and repeated ones too */
     int depth;                /* nesting of functions and subgraphs */
+    size_t errors_before, diags_before; /* of the session, when the import began */
 } onnx_ctx;
 
 typedef struct onnx_node {
@@ -99,7 +108,11 @@ bool onnx_constant_number(onnx_ctx *c, const tn_value *value, double *out);
 bool onnx_static_ints(onnx_ctx *c, const tn_value *value, int64_t *out, int max, int *count);
 /* The contents of a rank-0 or rank-1 integer tensor as dimensions; dims has room for ONNX_MAX_KNOWN. False: not known. */
 bool onnx_known_dims(onnx_ctx *c, const tn_value *value, tn_dim *dims, int *count);
+/* NULL elements are allowed and mean "not known"; such a value is known to onnx_runtime_dims and onnx_partial_dims only. */
 void onnx_set_known_dims(onnx_ctx *c, const tn_value *value, const tn_dim *dims, int count);
+bool onnx_partial_dims(onnx_ctx *c, const tn_value *value, tn_dim *dims, int *count);
+/* a / b as ONNX divides integers, for a, b >= 0; common factors cancel even where b may be 0 (then the division has no meaning). */
+tn_dim onnx_dim_div(onnx_ctx *c, tn_dim a, tn_dim b);
 /* A tensor (rank 0: count == 1, or rank 1) of `dtype` with these contents, remembered as known. */
 tn_value *onnx_dims_value(onnx_ctx *c, tn_dtype dtype, int rank, const tn_dim *dims, int count);
 /* Contents of a rank-1 integer tensor with `count` elements (or of a rank-0 one, count 1): the known ones, else new symbols in
@@ -118,8 +131,33 @@ bool onnx_info_type(onnx_ctx *c, tn_loc loc, const onnx_info *info, const char *
 /* Initializer, attribute or test file: data borrowed from the file, from external data, or converted into the arena.
  * owner: name for diagnostics. */
 tn_status onnx_tensor_data(tn_session *session, onnx_ctx *c, tn_loc loc, const onnx_tensor *proto, tn_tensor *out);
-/* shape_fold.c: integer operators on known contents. True: the node is done. False: ask the operator's function. */
-bool onnx_fold_shape(onnx_ctx *c, const onnx_node *n);
+/* shape_fold.c: what an integer operator makes of known contents: its first output's, NULL where not known. False: nothing is known. */
+typedef struct onnx_contents {
+    tn_dtype dtype; /* BOOL: dims are the constants 0 and 1 */
+    int rank, count;
+    tn_dim dim[ONNX_MAX_KNOWN];
+} onnx_contents;
+bool onnx_shape_contents(onnx_ctx *c, const onnx_node *n, onnx_contents *out);
+/* fold.c: computes the operations after `mark` (NULL: from the block's first) whose operands are small constants; results in
+ * n->output and the known contents are moved over to the constants. */
+void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark);
+void onnx_sweep(tn_block *block); /* erases operations without effect whose results nobody uses */
+
+/* ---- the table (table.c) and the check before the import (check.c) ------------------------------------------------------------ */
+typedef struct onnx_row {
+    const char *name, *domain;
+    int64_t since_min, since_max;
+    int required;
+    onnx_lower *function;
+} onnx_row;
+const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *domain, int64_t version); /* NULL: none */
+const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain);        /* of the model; NULL: none */
+/* Version of `domain` among `opsets`; 0 if it is not imported. "" and "ai.onnx" are one domain. */
+int64_t onnx_version(const onnx_opset *const *opsets, size_t count, const char *domain);
+const char *onnx_domain(onnx_ctx *c, onnx_slice domain); /* interned, "ai.onnx" as "" */
+/* Counts operators and lists every one that has neither row nor function: TN_UNSUPPORTED with one diagnostic. */
+tn_status onnx_check_operators(onnx_ctx *c);
+
 static inline const char *onnx_text(onnx_ctx *c, onnx_slice s) { return tn_intern(c->session, s.at ? s.at : "", s.len); }
 static inline bool onnx_is(onnx_slice s, const char *text) { return s.len == __builtin_strlen(text) && __builtin_memcmp(s.at ? s.at : "", text, s.len) == 0; }
 

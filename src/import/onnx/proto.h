@@ -9,66 +9,30 @@ typedef struct onnx_slice {
     size_t len;
 } onnx_slice;
 
-/* A sub-message that only counts as present. */
-typedef struct onnx_empty {
-    uint32_t has;
-} onnx_empty;
-
+/* The struct of each message; `has`: bit i is set when the i-th field of messages.def occurred. */
 #define MESSAGE(name) typedef struct onnx_##name onnx_##name;
-#define INT(number, name)
-#define FLOAT(number, name)
-#define TEXT(number, name)
-#define BYTES(number, name)
-#define INTS(number, name)
-#define FLOATS(number, name)
-#define DOUBLES(number, name)
-#define UINTS(number, name)
-#define TEXTS(number, name)
-#define SUB(number, name, message)
-#define SUBS(number, name, message)
+#define FIELD(message, number, kind, name, sub)
 #define END(name)
 #include "import/onnx/messages.def"
 #undef MESSAGE
-#undef INT
-#undef FLOAT
-#undef TEXT
-#undef BYTES
-#undef INTS
-#undef FLOATS
-#undef DOUBLES
-#undef UINTS
-#undef TEXTS
-#undef SUB
-#undef SUBS
+#undef FIELD
 #undef END
-
-/* `has`: bit i is set when the message's i-th field of messages.def occurred. */
+#define ONNX_TYPE_INT(sub) int64_t
+#define ONNX_TYPE_FLOAT(sub) float
+#define ONNX_TYPE_TEXT(sub) onnx_slice
+#define ONNX_TYPE_INTS(sub) TN_VEC(int64_t)
+#define ONNX_TYPE_FLOATS(sub) TN_VEC(float)
+#define ONNX_TYPE_DOUBLES(sub) TN_VEC(double)
+#define ONNX_TYPE_UINTS(sub) TN_VEC(uint64_t)
+#define ONNX_TYPE_TEXTS(sub) TN_VEC(onnx_slice)
+#define ONNX_TYPE_SUB(sub) onnx_##sub *
+#define ONNX_TYPE_SUBS(sub) TN_VEC(onnx_##sub *)
 #define MESSAGE(name) struct onnx_##name { uint32_t has;
-#define INT(number, name) int64_t name;
-#define FLOAT(number, name) float name;
-#define TEXT(number, name) onnx_slice name;
-#define BYTES(number, name) onnx_slice name;
-#define INTS(number, name) TN_VEC(int64_t) name;
-#define FLOATS(number, name) TN_VEC(float) name;
-#define DOUBLES(number, name) TN_VEC(double) name;
-#define UINTS(number, name) TN_VEC(uint64_t) name;
-#define TEXTS(number, name) TN_VEC(onnx_slice) name;
-#define SUB(number, name, message) onnx_##message *name;
-#define SUBS(number, name, message) TN_VEC(onnx_##message *) name;
+#define FIELD(message, number, kind, name, sub) ONNX_TYPE_##kind(sub) name;
 #define END(name) };
 #include "import/onnx/messages.def"
 #undef MESSAGE
-#undef INT
-#undef FLOAT
-#undef TEXT
-#undef BYTES
-#undef INTS
-#undef FLOATS
-#undef DOUBLES
-#undef UINTS
-#undef TEXTS
-#undef SUB
-#undef SUBS
+#undef FIELD
 #undef END
 
 /* Decodes one message; the result lives in the session's arena and points into `data`, which must outlive it.

@@ -1,0 +1,102 @@
+/* Folding of small constants while importing, and the sweep of what nobody uses. Large ones are for src/opt: here only shape
+ * arithmetic and the parameters of operators (scales, pads, axes) must become numbers, because lowerings ask for them. */
+#include "eval/eval.h"
+#include "import/onnx/internal.h"
+
+enum { FOLD_ELEMENTS = 4096, FOLD_BYTES = 256 << 20 };
+
+static bool small(const tn_type *type, size_t *bytes)
+{
+    int64_t count;
+    return tn_type_count(type, &count) && count <= FOLD_ELEMENTS && tn_dtype_bytes(type->dtype, count, bytes);
+}
+
+/* The operands, if the operation is one to fold. */
+static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
+{
+    unsigned traits = tn_op_traits(op->code);
+    size_t limit = c->options && c->options->fold_bytes ? c->options->fold_bytes : FOLD_BYTES, bytes;
+    if (traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL | TN_CONTRACTS) || op->code == TN_OP_constant || op->nresults == 0)
+        return false;
+    if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator)
+        return false;
+    for (int i = 0; i < op->noperands; i++) {
+        operands[i] = tn_constant_of(tn_operand(op, i));
+        if (!operands[i] || !small(&tn_operand(op, i)->type, &bytes))
+            return false;
+    }
+    for (int i = 0; i < op->nresults; i++) {
+        if (!small(&op->result[i].type, &bytes) || c->folded + bytes > limit)
+            return false;
+        c->folded += bytes;
+    }
+    return true;
+}
+
+/* The value that a node's output is known by moves from `from` to `to`. */
+static void rename_output(onnx_ctx *c, const onnx_node *n, tn_value *from, tn_value *to)
+{
+    void *known = tn_map_get(&c->known, TN_KEY(from));
+    if (known)
+        *tn_map_at(&c->known, TN_KEY(to)) = known;
+    for (int i = 0; i < n->noutputs; i++)
+        if (n->output[i] == from)
+            n->output[i] = to;
+    tn_replace_uses(from, to);
+}
+
+static bool fold(onnx_ctx *c, const onnx_node *n, tn_op *op)
+{
+    enum { MANY = 64 };
+    const tn_tensor *operands[MANY];
+    tn_tensor *results[MANY] = {NULL};
+    if (op->noperands > MANY || op->nresults > MANY || !foldable(c, op, operands))
+        return true;
+    if (tn_eval_op(c->session, &c->session->arena, op, operands, results, NULL, NULL) != TN_OK)
+        return false;
+    tn_builder b = tn_builder_before(op);
+    for (int i = 0; i < op->nresults; i++) {
+        tn_value *constant = tn_constant(&b, results[i]);
+        if (!constant)
+            return false;
+        rename_output(c, n, &op->result[i], constant);
+    }
+    tn_erase(op);
+    return true;
+}
+
+void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark)
+{
+    tn_op *next;
+    for (tn_op *op = mark ? mark->next : c->b.block->first; op; op = next) {
+        next = op->next;
+        if (!fold(c, n, op)) {
+            c->bad = true;
+            return;
+        }
+    }
+}
+
+static bool unused(const tn_op *op)
+{
+    if (tn_op_traits(op->code) & (TN_EFFECT | TN_TERMINATOR))
+        return false;
+    for (int i = 0; i < op->nresults; i++)
+        if (op->result[i].uses)
+            return false;
+    return true;
+}
+
+void onnx_sweep(tn_block *block)
+{
+    tn_op *prev;
+    for (tn_op *op = block->last; op; op = prev) {
+        prev = op->prev;
+        if (unused(op)) {
+            tn_erase(op);
+            continue;
+        }
+        for (int i = 0; i < op->nregions; i++)
+            onnx_sweep(op->region[i]);
+    }
+}

@@ -1,0 +1,65 @@
+/* The operator table, and look-up of operators, functions and versions. */
+#include <string.h>
+
+#include "import/onnx/internal.h"
+
+static const onnx_row rows[] = {
+#define OPERATOR(name, domain, ...) {#name, domain, __VA_ARGS__},
+#include "import/onnx/operators.def"
+#undef OPERATOR
+    {"", "", 0, 0, 0, NULL},
+};
+enum { NROWS = TN_COUNT(rows) - 1 };
+
+/* Rows of one operator need not be neighbours; the map remembers where to begin. */
+static size_t first_row(onnx_ctx *c, const char *op_type)
+{
+    void **cell = tn_map_at_str(&c->operators, op_type);
+    if (!*cell) {
+        size_t i = 0;
+        while (i < NROWS && strcmp(rows[i].name, op_type))
+            i++;
+        *cell = (void *)(uintptr_t)(i + 1);
+    }
+    return (size_t)(uintptr_t)*cell - 1;
+}
+
+const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *domain, int64_t version)
+{
+    for (size_t i = first_row(c, op_type); i < NROWS; i++)
+        if (!strcmp(rows[i].name, op_type) && !strcmp(rows[i].domain, domain) && version >= rows[i].since_min && version <= rows[i].since_max)
+            return &rows[i];
+    return NULL;
+}
+
+static const char *function_key(onnx_ctx *c, const char *domain, const char *name)
+{
+    return tn_format(&c->session->arena, "%s:%s", domain, name);
+}
+
+const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain)
+{
+    if (!c->proto->functions.len)
+        return NULL;
+    if (!c->functions.len)
+        for (size_t i = 0; i < c->proto->functions.len; i++) {
+            onnx_function *f = c->proto->functions.at[i];
+            *tn_map_at_str(&c->functions, function_key(c, onnx_domain(c, f->domain), onnx_text(c, f->name))) = f;
+        }
+    return tn_map_get_str(&c->functions, function_key(c, domain, op_type));
+}
+
+int64_t onnx_version(const onnx_opset *const *opsets, size_t count, const char *domain)
+{
+    for (size_t i = 0; i < count; i++) {
+        onnx_slice s = opsets[i]->domain;
+        if (onnx_is(s, domain) || (!domain[0] && onnx_is(s, "ai.onnx")))
+            return opsets[i]->version;
+    }
+    return 0;
+}
+
+const char *onnx_domain(onnx_ctx *c, onnx_slice domain)
+{
+    return onnx_is(domain, "ai.onnx") ? "" : onnx_text(c, domain);
+}
