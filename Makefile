@@ -11,8 +11,8 @@ FUZZ_SECONDS ?= 60
 BENCH_ARGS ?=
 PYTHON = .venv/bin/python
 
-# Stops a program that a sanitizer caught with a status of its own, which no test expects.
-export ASAN_OPTIONS ?= exitcode=99:detect_stack_use_after_return=1
+# A program that a sanitizer caught ends with a status of its own, which no test expects; malloc may fail as it does elsewhere.
+export ASAN_OPTIONS ?= exitcode=99:allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1:exitcode=99
 export TSAN_OPTIONS ?= exitcode=99
 

@@ -55,9 +55,7 @@ static const char *bad_name(const char *name)
     return NULL;
 }
 
-/* One component after the other, none of them a symbolic link: what openat2 does in one call, for kernels and sandboxes
- * that lack it. */
-static int open_step_by_step(tn_arena *arena, int dir, const char *name)
+int tn_open_step_by_step(tn_arena *arena, int dir, const char *name)
 {
     int at = dup(dir);
     const char *part = name, *slash;
@@ -85,7 +83,7 @@ static int open_below(tn_arena *arena, int dir, const char *name)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
     long fd = syscall(SYS_openat2, dir, name, &how, sizeof how);
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
-        return open_step_by_step(arena, dir, name);
+        return tn_open_step_by_step(arena, dir, name);
     return (int)fd;
 }
 

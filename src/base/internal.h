@@ -19,4 +19,8 @@ void **tn_map_at_bytes(tn_map *map, const char *text, size_t len, const char **k
 /* The low `bits` bits of `value`, sign- or zero-extended as `dtype` (an integer or bool type) says. */
 int64_t tn_wrap(tn_dtype dtype, uint64_t value);
 
+/* Opens `name` below the open folder `dir`, one component after the other, none of them a symbolic link: what openat2
+ * does in one call, for kernels and sandboxes that lack it. -1 and errno if it cannot; the name holds no "..". */
+int tn_open_step_by_step(tn_arena *arena, int dir, const char *name);
+
 #endif
