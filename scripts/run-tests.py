@@ -49,7 +49,7 @@ def layering(args):
 def unit(args):
     report = scratch("ctest.xml")
     status = run(["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=ignore", f"-j{args.jobs}",
-                  "--output-junit", report])
+                  "--test-output-size-passed", 1 << 20, "--test-output-size-failed", 1 << 20, "--output-junit", report])
     passed = failed = 0
     for case in xml.parse(report).getroot().iter("testcase"):
         output = case.findtext("system-out") or ""
