@@ -28,8 +28,10 @@ build-%: deps
 	@mkdir -p build && cmake --preset $* >build/$*.log 2>&1 || { cat build/$*.log; exit 1; }
 	@ninja -C build/$* -j$(JOBS)
 
+# The network is the one inside the Python package magika; its folder is the program's first argument.
 run: build-release
-	@build/release/examples/filetype README.md src/base/arena.c scripts/run-tests.py Makefile CMakePresets.json
+	@build/release/examples/filetype .venv/lib/python3*/site-packages/magika/models/standard_v3_3 \
+	    README.md src/base/arena.c scripts/run-tests.py Makefile CMakePresets.json
 
 test: build-asan build-release
 	@$(PYTHON) scripts/run-tests.py --build build/asan --release build/release --jobs $(JOBS)
