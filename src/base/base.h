@@ -81,7 +81,7 @@ typedef struct tn_map {
     struct tn_map_slot *slots;
     size_t len, cap;
 } tn_map;
-void **tn_map_at(tn_map *map, uint64_t key);              /* value cell, inserted as NULL if new */
+void **tn_map_at(tn_map *map, uint64_t key);              /* value cell, NULL if new; lasts until the next insertion */
 void *tn_map_get(const tn_map *map, uint64_t key);        /* value or NULL */
 void **tn_map_at_str(tn_map *map, const char *key);       /* key copied on insertion */
 void *tn_map_get_str(const tn_map *map, const char *key);
@@ -204,7 +204,8 @@ bool tn_number_same(tn_dtype dtype, tn_number a, tn_number b); /* same bits; any
 void tn_text_number(tn_text *text, tn_dtype dtype, tn_number value);
 /* Reads it back; returns the characters used, 0 if malformed. */
 size_t tn_number_parse(tn_dtype dtype, const char *text, tn_number *out);
-/* Limits of a type: lowest()/highest() finite for integers and bool, -inf/+inf for floats (identities of max and min). */
+/* Limits of a type: lowest()/highest() finite for integers and bool, -inf/+inf for floats (identities of max and min; f8e4m3fn, which
+ * has no infinity: -448/448). */
 tn_number tn_number_lowest(tn_dtype dtype);
 tn_number tn_number_highest(tn_dtype dtype);
 
