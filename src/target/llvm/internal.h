@@ -1,0 +1,88 @@
+/* What the files of the LLVM emitter share.
+ *
+ * How a Loop IR value looks in LLVM IR (one lane; a vector is a fixed LLVM vector of it):
+ *   bool            i1; in memory i8, 0 or 1
+ *   i4, u4          i4; in memory two to a byte, low nibble first
+ *   other integers  iN; signedness is in the operation
+ *   f16, bf16, f8   their bits as i16 or i8: arithmetic widens to f32 and rounds back, so that no target's idea of
+ *                   half-precision legalisation (and no run-time library of its own) is ever asked for
+ *   f32, f64        float, double, with no fast-math flag
+ *   buffer          ptr; offsets become getelementptr */
+#ifndef TN_TARGET_LLVM_INTERNAL_H
+#define TN_TARGET_LLVM_INTERNAL_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "target/target.h"
+
+typedef struct tn_emitter {
+    tn_session *session;
+    const tn_machine *machine;
+    const tn_lfunc *func;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef builder;
+    LLVMBuilderRef allocas; /* at the end of the entry block */
+    LLVMValueRef function;
+    LLVMValueRef *values;    /* by tn_lvalue.id */
+    LLVMValueRef scratch;    /* the kernel's scratch pointer */
+    LLVMValueRef scratch_at; /* bytes of it in use here: i64, a multiple of 64 */
+    unsigned invariant_load; /* metadata kind */
+    int line;                /* source line of the operation being emitted */
+    tn_status status;        /* first error; what is emitted after it is thrown away */
+} tn_emitter;
+
+/* Records that this target can't do something; the first one wins. Returns poison of `type` (NULL for none), so that the caller can go on. */
+LLVMValueRef tn_emit_refuse(tn_emitter *e, LLVMTypeRef type, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- types and small pieces (types.c) ---------------------------------------------------------------------------------- */
+
+LLVMTypeRef tn_emit_type(tn_emitter *e, tn_dtype dtype, int lanes);        /* of a value */
+LLVMTypeRef tn_emit_memory_type(tn_emitter *e, tn_dtype dtype, int lanes); /* of what is loaded; not for sub-byte types */
+LLVMTypeRef tn_emit_int_type(tn_emitter *e, int bits, int lanes);
+LLVMTypeRef tn_emit_float_type(tn_emitter *e, int lanes);
+LLVMTypeRef tn_emit_double_type(tn_emitter *e, int lanes);
+int tn_emit_lanes(LLVMTypeRef type); /* 1: scalar */
+LLVMValueRef tn_emit_number(tn_emitter *e, tn_dtype dtype, int lanes, tn_number number);
+LLVMValueRef tn_emit_int(LLVMTypeRef type, int64_t value); /* of an integer type or vector of one, all lanes */
+LLVMValueRef tn_emit_real(LLVMTypeRef type, double value);
+LLVMValueRef tn_emit_splat(tn_emitter *e, LLVMValueRef scalar, int lanes);
+LLVMValueRef tn_emit_lane(tn_emitter *e, LLVMValueRef vector, int lane); /* a scalar is its own lane 0 */
+/* Lanes [first, first + n) as a vector (n = 1: a scalar). */
+LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n);
+/* Calls an LLVM intrinsic by its name without the type suffix; `overload` are the types that the suffix stands for. */
+LLVMValueRef tn_emit_intrinsic(tn_emitter *e, const char *name, const LLVMTypeRef *overload, size_t noverload,
+                               LLVMValueRef *args, unsigned nargs);
+LLVMValueRef tn_emit_intrinsic_same(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs); /* overload: args[0] */
+static inline LLVMValueRef tn_emit_value(const tn_emitter *e, const tn_lvalue *value) { return e->values[value->id]; }
+bool tn_is_unsigned(tn_dtype dtype); /* bool too */
+bool tn_is_narrow_float(tn_dtype dtype); /* held as its bits */
+
+/* ---- subjects ------------------------------------------------------------------------------------------------------------ */
+
+/* fn.c: a row of base/scalars.def on values of `dtype` (select: args[0] is the mask). */
+LLVMValueRef tn_emit_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args);
+/* casts.c: tn_number_convert on values. */
+LLVMValueRef tn_emit_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_dtype to);
+/* memory.c: alloc, load, gather, store, scatter, atomic, prefetch. */
+void tn_emit_memory_op(tn_emitter *e, const tn_lop *op);
+/* machine_ops.c: a row of cpu/intrinsics.def by name. */
+LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op);
+/* emit.c: LLVM's targets and error handler, once a process. */
+void tn_llvm_initialize(void);
+/* kernel.c: a function of the module. */
+void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func);
+/* A new block after the current one. */
+LLVMBasicBlockRef tn_emit_block_after(tn_emitter *e, const char *name);
+
+/* scratch.c: where a buffer lives. Bytes that hold n elements of a buffer's type; false on overflow. */
+bool tn_buffer_bytes(tn_ltype type, int64_t n, int64_t *bytes);
+/* Index parameters of a kernel that are sizes: all but a closing %begin, %end. */
+size_t tn_size_count(const tn_lfunc *func);
+bool tn_alloc_on_stack(const tn_lop *alloc);
+bool tn_has_traps(const tn_lblock *block);
+/* Cache line and widest vector: every scratch buffer starts at a multiple. A kernel with traps keeps its record in the first one. */
+enum { TN_SCRATCH_ALIGN = 64 };
+
+#endif

@@ -1,0 +1,299 @@
+/* A Loop IR function as an LLVM function of type tn_kernel_fn. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "target/llvm/internal.h"
+
+static void emit_block(tn_emitter *e, const tn_lblock *block);
+
+LLVMValueRef tn_emit_refuse(tn_emitter *e, LLVMTypeRef type, const char *format, ...)
+{
+    if (e->status == TN_OK) {
+        va_list args;
+        tn_text what = {.arena = &e->session->arena};
+        va_start(args, format);
+        tn_text_addv(&what, format, args);
+        va_end(args);
+        e->status = tn_error(e->session, TN_UNSUPPORTED, (tn_loc){.line = e->line}, "kernel @%s: machine '%s' can't do %s", e->func->name,
+                             e->machine->name, what.at);
+    }
+    return type ? LLVMGetPoison(type) : NULL;
+}
+
+LLVMBasicBlockRef tn_emit_block_after(tn_emitter *e, const char *name)
+{
+    LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->context, e->function, name);
+    LLVMMoveBasicBlockAfter(block, LLVMGetInsertBlock(e->builder));
+    return block;
+}
+
+/* ---- operations on vectors ------------------------------------------------------------------------------------------------ */
+
+static LLVMValueRef emit_fn(tn_emitter *e, const tn_lop *op)
+{
+    LLVMValueRef args[3];
+    for (int i = 0; i < op->noperands; i++)
+        args[i] = tn_emit_value(e, op->operand[i]);
+    return tn_emit_fn(e, op->fn, op->operand[op->noperands - 1]->type.dtype, args);
+}
+
+/* bool lanes count as the bytes they are in memory. */
+static LLVMValueRef emit_bitcast(tn_emitter *e, const tn_lop *op)
+{
+    tn_ltype from = op->operand[0]->type, to = op->result->type;
+    LLVMValueRef x = tn_emit_value(e, op->operand[0]);
+    if (from.dtype == TN_BOOL)
+        x = LLVMBuildZExt(e->builder, x, tn_emit_int_type(e, 8, from.lanes), "");
+    x = LLVMBuildBitCast(e->builder, x, tn_emit_memory_type(e, to.dtype, to.lanes), "");
+    return to.dtype == TN_BOOL ? LLVMBuildICmp(e->builder, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "") : x;
+}
+
+static LLVMValueRef constant_sequence(tn_emitter *e, LLVMTypeRef scalar, const int *numbers, int n)
+{
+    LLVMValueRef *lanes = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        int64_t number = numbers ? numbers[i] : i;
+        lanes[i] = number < 0 ? LLVMGetPoison(scalar) : LLVMConstInt(scalar, (unsigned long long)number, true);
+    }
+    return LLVMConstVector(lanes, (unsigned)n);
+}
+
+static LLVMValueRef emit_iota(tn_emitter *e, const tn_lop *op)
+{
+    LLVMTypeRef scalar = tn_emit_type(e, op->result->type.dtype, 1);
+    if (op->result->type.lanes == 1)
+        return LLVMConstNull(scalar);
+    return constant_sequence(e, scalar, NULL, op->result->type.lanes);
+}
+
+/* The operands may have one lane, the result too. */
+static LLVMValueRef emit_shuffle(tn_emitter *e, const tn_lop *op)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    LLVMValueRef x = tn_emit_value(e, op->operand[0]), y = tn_emit_value(e, op->operand[1]);
+    int have = op->operand[0]->type.lanes, want = op->result->type.lanes;
+    if (have == 1) {
+        LLVMTypeRef one = LLVMVectorType(LLVMTypeOf(x), 1);
+        x = LLVMBuildBitCast(e->builder, x, one, ""), y = LLVMBuildBitCast(e->builder, y, one, "");
+    }
+    if (want == 1) {
+        int lane = op->lanes[0];
+        return LLVMBuildExtractElement(e->builder, lane < have ? x : y, tn_emit_int(i32, lane < 0 ? 0 : lane % have), "");
+    }
+    return LLVMBuildShuffleVector(e->builder, x, y, constant_sequence(e, i32, op->lanes, want), "");
+}
+
+static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
+{
+    LLVMValueRef x = tn_emit_value(e, op->operand[0]);
+    tn_dtype dtype = op->operand[0]->type.dtype;
+    int lanes = op->operand[0]->type.lanes;
+    if (lanes & (lanes - 1))
+        return tn_emit_refuse(e, tn_emit_type(e, dtype, 1), "hreduce over %d lanes, which is no power of two", lanes);
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        LLVMValueRef args[2] = {tn_emit_slice(e, x, 0, half), tn_emit_slice(e, x, half, half)};
+        x = tn_emit_fn(e, op->fn, dtype, args);
+    }
+    return x;
+}
+
+static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
+{
+    tn_ltype type = op->result->type;
+    LLVMValueRef x = op->noperands > 0 ? tn_emit_value(e, op->operand[0]) : NULL;
+    switch (op->code) {
+    case TN_L_const: return tn_emit_number(e, type.dtype, type.lanes, op->number);
+    case TN_L_fn: return emit_fn(e, op);
+    case TN_L_cast: return tn_emit_cast(e, x, op->operand[0]->type.dtype, type.dtype);
+    case TN_L_bitcast: return emit_bitcast(e, op);
+    case TN_L_splat: return tn_emit_splat(e, x, type.lanes);
+    case TN_L_iota: return emit_iota(e, op);
+    case TN_L_extract: return LLVMBuildExtractElement(e->builder, x, tn_emit_value(e, op->operand[1]), "");
+    case TN_L_insert:
+        return LLVMBuildInsertElement(e->builder, x, tn_emit_value(e, op->operand[1]), tn_emit_value(e, op->operand[2]), "");
+    case TN_L_shuffle: return emit_shuffle(e, op);
+    case TN_L_hreduce: return emit_hreduce(e, op);
+    case TN_L_intrinsic: return tn_emit_machine_op(e, op);
+    default: return tn_emit_refuse(e, tn_emit_type(e, type.dtype, type.lanes), "the operation %s", tn_lop_name(op->code));
+    }
+}
+
+/* ---- control flow -------------------------------------------------------------------------------------------------------------- */
+
+/* The exit test stands at the end; before the first iteration only where lo < hi is not plain. */
+static void emit_for(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    const tn_lblock *block = op->region[0];
+    LLVMValueRef lo = tn_emit_value(e, op->operand[0]), hi = tn_emit_value(e, op->operand[1]), step = tn_emit_value(e, op->operand[2]);
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = tn_emit_block_after(e, "loop");
+    LLVMPositionBuilderAtEnd(b, body);
+    LLVMValueRef index = LLVMBuildPhi(b, LLVMTypeOf(lo), block->arg->name ? block->arg->name : "");
+    e->values[block->arg->id] = index;
+    emit_block(e, block);
+    LLVMValueRef next = LLVMBuildNSWAdd(b, index, step, "");
+    LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, hi, "");
+    LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = tn_emit_block_after(e, "done");
+    LLVMBuildCondBr(b, more, body, after);
+    LLVMAddIncoming(index, (LLVMValueRef[]){lo, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
+    LLVMPositionBuilderAtEnd(b, before);
+    LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""), body, after);
+    LLVMPositionBuilderAtEnd(b, after);
+}
+
+static void emit_if(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(b), then = tn_emit_block_after(e, "then");
+    LLVMPositionBuilderAtEnd(b, then);
+    emit_block(e, op->region[0]);
+    LLVMBasicBlockRef then_end = LLVMGetInsertBlock(b), otherwise = tn_emit_block_after(e, "else");
+    LLVMPositionBuilderAtEnd(b, otherwise);
+    if (op->nregions > 1 && op->region[1])
+        emit_block(e, op->region[1]);
+    LLVMBasicBlockRef after = tn_emit_block_after(e, "endif");
+    LLVMBuildBr(b, after);
+    LLVMPositionBuilderAtEnd(b, then_end);
+    LLVMBuildBr(b, after);
+    LLVMPositionBuilderAtEnd(b, before);
+    LLVMBuildCondBr(b, tn_emit_value(e, op->operand[0]), then, otherwise);
+    LLVMPositionBuilderAtEnd(b, after);
+}
+
+static void emit_while(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    const tn_lop *yield = op->region[0]->last;
+    LLVMBasicBlockRef head = tn_emit_block_after(e, "while");
+    LLVMBuildBr(b, head);
+    LLVMPositionBuilderAtEnd(b, head);
+    emit_block(e, op->region[0]);
+    LLVMBasicBlockRef test = LLVMGetInsertBlock(b), body = tn_emit_block_after(e, "do");
+    LLVMPositionBuilderAtEnd(b, body);
+    emit_block(e, op->region[1]);
+    LLVMBuildBr(b, head);
+    LLVMBasicBlockRef after = tn_emit_block_after(e, "endwhile");
+    LLVMPositionBuilderAtEnd(b, test);
+    LLVMBuildCondBr(b, tn_emit_value(e, yield->operand[0]), body, after);
+    LLVMPositionBuilderAtEnd(b, after);
+}
+
+/* A check that fails leaves its line in the first word of scratch and ends the kernel. */
+static void emit_trap(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(b), holds = tn_emit_block_after(e, "holds");
+    LLVMBasicBlockRef fails = LLVMAppendBasicBlockInContext(e->context, e->function, "fails");
+    LLVMPositionBuilderAtEnd(b, fails);
+    LLVMBuildStore(b, tn_emit_int(tn_emit_int_type(e, 64, 1), op->number.i), e->scratch);
+    LLVMBuildRetVoid(b);
+    LLVMPositionBuilderAtEnd(b, before);
+    LLVMBuildCondBr(b, tn_emit_value(e, op->operand[0]), holds, fails);
+    LLVMPositionBuilderAtEnd(b, holds);
+}
+
+enum { MOST_LANES = 256 };
+
+static void emit_op(tn_emitter *e, const tn_lop *op)
+{
+    e->line = op->line;
+    if (op->result && op->result->type.lanes > MOST_LANES) {
+        tn_emit_refuse(e, NULL, "a vector of %d lanes (at most %d)", op->result->type.lanes, MOST_LANES);
+        return;
+    }
+    switch (op->code) {
+    case TN_L_for: emit_for(e, op); break;
+    case TN_L_if: emit_if(e, op); break;
+    case TN_L_while: emit_while(e, op); break;
+    case TN_L_trap: emit_trap(e, op); break;
+    case TN_L_yield: break; /* emit_while reads it */
+    case TN_L_alloc:
+    case TN_L_load:
+    case TN_L_gather:
+    case TN_L_store:
+    case TN_L_scatter:
+    case TN_L_atomic:
+    case TN_L_prefetch: tn_emit_memory_op(e, op); break;
+    default: e->values[op->result->id] = emit_value_op(e, op); break;
+    }
+}
+
+static void emit_block(tn_emitter *e, const tn_lblock *block)
+{
+    LLVMValueRef scratch_at = e->scratch_at; /* what a block allocates ends with it */
+    for (const tn_lop *op = block->first; op && e->status == TN_OK; op = op->next)
+        emit_op(e, op);
+    e->scratch_at = scratch_at;
+}
+
+/* ---- the function --------------------------------------------------------------------------------------------------------------- */
+
+static void add_attribute(tn_emitter *e, unsigned at, const char *name)
+{
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
+}
+
+static void add_attributes(tn_emitter *e)
+{
+    char width[16];
+    snprintf(width, sizeof width, "%d", e->machine->vector.bits);
+    LLVMAttributeRef prefer = LLVMCreateStringAttribute(e->context, "prefer-vector-width", 19, width, (unsigned)strlen(width));
+    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, prefer);
+    add_attribute(e, (unsigned)LLVMAttributeFunctionIndex, "nounwind");
+    add_attribute(e, 1, "readonly"); /* the two arrays of arguments; nothing else points to them */
+    add_attribute(e, 2, "readonly");
+    add_attribute(e, 1, "noalias");
+    add_attribute(e, 2, "noalias");
+    add_attribute(e, 5, "noalias"); /* scratch is the caller's own */
+}
+
+static LLVMValueRef load_argument(tn_emitter *e, unsigned array, size_t i, LLVMTypeRef type, const char *name)
+{
+    LLVMValueRef index = tn_emit_int(tn_emit_int_type(e, 64, 1), (int64_t)i);
+    LLVMValueRef at = LLVMBuildInBoundsGEP2(e->builder, type, LLVMGetParam(e->function, array), &index, 1, "");
+    LLVMValueRef load = LLVMBuildLoad2(e->builder, type, at, name ? name : "");
+    LLVMSetAlignment(load, 8);
+    LLVMSetMetadata(load, e->invariant_load, LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, NULL, 0)));
+    return load;
+}
+
+static void bind_parameters(tn_emitter *e)
+{
+    const tn_lfunc *func = e->func;
+    size_t buffers = (size_t)func->nbuffers, sizes = tn_size_count(func);
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), i64 = tn_emit_int_type(e, 64, 1);
+    for (size_t i = 0; i < func->params.len; i++) {
+        const tn_lvalue *param = func->params.at[i];
+        LLVMValueRef *value = &e->values[param->id];
+        if (i < buffers)
+            *value = load_argument(e, 0, i, pointer, param->name);
+        else if (i < buffers + sizes)
+            *value = load_argument(e, 1, i - buffers, i64, param->name);
+        else
+            *value = LLVMGetParam(e->function, (unsigned)(2 + i - buffers - sizes));
+    }
+    e->scratch = LLVMGetParam(e->function, 4);
+    e->scratch_at = tn_emit_int(i64, tn_has_traps(func->body) ? TN_SCRATCH_ALIGN : 0);
+}
+
+void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func)
+{
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), i64 = LLVMInt64TypeInContext(e->context);
+    LLVMTypeRef params[5] = {pointer, pointer, i64, i64, pointer};
+    static const char *const names[5] = {"buffers", "sizes", "begin", "end", "scratch"};
+    e->func = func;
+    e->values = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, func->next_id);
+    e->function = LLVMAddFunction(e->module, func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 5, false));
+    for (unsigned i = 0; i < 5; i++)
+        LLVMSetValueName2(LLVMGetParam(e->function, i), names[i], strlen(names[i]));
+    add_attributes(e);
+    LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(e->context, e->function, "entry");
+    LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->context, e->function, "start");
+    LLVMPositionBuilderAtEnd(e->allocas, entry);
+    LLVMPositionBuilderAtEnd(e->builder, start);
+    bind_parameters(e);
+    emit_block(e, func->body);
+    LLVMBuildRetVoid(e->builder);
+    LLVMBuildBr(e->allocas, start);
+}

@@ -1,0 +1,439 @@
+/* Buffers: where they live, and how lanes are read from and written to them. */
+#include "target/llvm/internal.h"
+
+/* One memory operation's operands, taken apart. */
+typedef struct access {
+    const tn_lvalue *buffer, *offset_value;
+    tn_dtype dtype;
+    int lanes;
+    LLVMValueRef base, offset, value, mask, other; /* absent ones NULL */
+} access;
+
+static LLVMValueRef operand_or_null(const tn_emitter *e, const tn_lop *op, int i)
+{
+    return i < op->noperands ? tn_emit_value(e, op->operand[i]) : NULL;
+}
+
+static access take_apart(const tn_emitter *e, const tn_lop *op)
+{
+    bool loads = op->code == TN_L_load || op->code == TN_L_gather;
+    access a = {.buffer = op->operand[0], .offset_value = op->operand[1], .dtype = op->operand[0]->type.dtype};
+    a.lanes = loads ? op->result->type.lanes : op->operand[2]->type.lanes;
+    a.base = tn_emit_value(e, a.buffer);
+    a.offset = tn_emit_value(e, a.offset_value);
+    a.value = loads ? NULL : tn_emit_value(e, op->operand[2]);
+    a.mask = operand_or_null(e, op, loads ? 2 : 3);
+    a.other = loads ? operand_or_null(e, op, 3) : NULL;
+    return a;
+}
+
+/* ---- where a buffer lives ------------------------------------------------------------------------------------------------ */
+
+static LLVMValueRef bump_scratch(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef i8 = tn_emit_int_type(e, 8, 1), i64 = tn_emit_int_type(e, 64, 1);
+    LLVMValueRef start = LLVMBuildInBoundsGEP2(b, i8, e->scratch, &e->scratch_at, 1, ""), size;
+    int64_t bytes = 0, per_element = (int64_t)op->result->type.lanes * tn_dtype_bits(op->result->type.dtype);
+    if (op->size >= 0) {
+        if (!tn_buffer_bytes(op->result->type, op->size, &bytes))
+            return tn_emit_refuse(e, LLVMTypeOf(start), "a local buffer of %lld elements", (long long)op->size);
+        size = tn_emit_int(i64, bytes);
+    } else {
+        LLVMValueRef args[2] = {tn_emit_value(e, op->operand[0]), LLVMConstNull(i64)};
+        LLVMValueRef bits = LLVMBuildMul(b, tn_emit_intrinsic_same(e, "llvm.smax", args, 2), tn_emit_int(i64, per_element), "");
+        size = LLVMBuildLShr(b, LLVMBuildAdd(b, bits, tn_emit_int(i64, 7), ""), tn_emit_int(i64, 3), "");
+    }
+    LLVMValueRef end = LLVMBuildAdd(b, LLVMBuildAdd(b, e->scratch_at, size, ""), tn_emit_int(i64, TN_SCRATCH_ALIGN - 1), "");
+    e->scratch_at = LLVMBuildAnd(b, end, tn_emit_int(i64, -TN_SCRATCH_ALIGN), "");
+    return start;
+}
+
+/* On the stack in the entry block, so that SROA may turn it into registers; its contents are undefined at the alloc, so one home serves all
+ * iterations of a loop round it. */
+static LLVMValueRef emit_alloc(tn_emitter *e, const tn_lop *op)
+{
+    int64_t bytes = 0;
+    if (!tn_alloc_on_stack(op))
+        return bump_scratch(e, op);
+    tn_buffer_bytes(op->result->type, op->size, &bytes);
+    LLVMTypeRef array = LLVMArrayType2(tn_emit_int_type(e, 8, 1), (uint64_t)tn_max(bytes, 1));
+    LLVMValueRef home = LLVMBuildAlloca(e->allocas, array, op->result->name ? op->result->name : "");
+    LLVMSetAlignment(home, TN_SCRATCH_ALIGN);
+    return home;
+}
+
+static LLVMValueRef address(tn_emitter *e, const access *a)
+{
+    LLVMValueRef offset = a->offset;
+    if (a->buffer->type.lanes > 1) { /* the elements are vectors */
+        LLVMTypeRef type = LLVMTypeOf(offset);
+        offset = LLVMBuildMul(e->builder, offset, tn_emit_int(type, a->buffer->type.lanes), "");
+    }
+    if (tn_is_unsigned(a->offset_value->type.dtype) && tn_dtype_bits(a->offset_value->type.dtype) < 64)
+        offset = LLVMBuildZExt(e->builder, offset, tn_emit_int_type(e, 64, tn_emit_lanes(LLVMTypeOf(offset))), "");
+    LLVMTypeRef element = tn_emit_memory_type(e, a->dtype, 1);
+    if (a->mask) /* lanes that are off may point anywhere */
+        return LLVMBuildGEP2(e->builder, element, a->base, &offset, 1, "");
+    return LLVMBuildInBoundsGEP2(e->builder, element, a->base, &offset, 1, "");
+}
+
+static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(dtype) / 8; }
+
+/* ---- values and what memory holds -------------------------------------------------------------------------------------------- */
+
+static LLVMValueRef to_memory(tn_emitter *e, tn_dtype dtype, LLVMValueRef value)
+{
+    if (dtype != TN_BOOL)
+        return value;
+    return LLVMBuildZExt(e->builder, value, tn_emit_int_type(e, 8, tn_emit_lanes(LLVMTypeOf(value))), "");
+}
+
+/* A bool from outside may be any byte; our own is 0 or 1, and truncation folds with the extension that stored it. */
+static LLVMValueRef from_memory(tn_emitter *e, const access *a, LLVMValueRef value)
+{
+    if (a->dtype != TN_BOOL)
+        return value;
+    LLVMTypeRef type = LLVMTypeOf(value);
+    if (a->buffer->type.space == TN_SPACE_GLOBAL)
+        return LLVMBuildICmp(e->builder, LLVMIntNE, value, LLVMConstNull(type), "");
+    return LLVMBuildTrunc(e->builder, value, tn_emit_int_type(e, 1, tn_emit_lanes(type)), "");
+}
+
+static LLVMValueRef full_mask(tn_emitter *e, const access *a)
+{
+    LLVMTypeRef type = tn_emit_int_type(e, 1, a->lanes);
+    if (!a->mask)
+        return LLVMConstAllOnes(type);
+    return tn_emit_lanes(LLVMTypeOf(a->mask)) == a->lanes ? a->mask : tn_emit_splat(e, a->mask, a->lanes);
+}
+
+static LLVMValueRef other_value(tn_emitter *e, const access *a)
+{
+    LLVMTypeRef type = tn_emit_type(e, a->dtype, a->lanes);
+    if (!a->other)
+        return LLVMConstNull(type);
+    return tn_emit_lanes(LLVMTypeOf(a->other)) == a->lanes ? a->other : tn_emit_splat(e, a->other, a->lanes);
+}
+
+static LLVMValueRef mark_load(tn_emitter *e, const access *a, LLVMValueRef load)
+{
+    if (a->buffer->readonly) {
+        LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, NULL, 0);
+        LLVMSetMetadata(load, e->invariant_load, LLVMMetadataAsValue(e->context, node));
+    }
+    return load;
+}
+
+/* ---- one lane under a condition ------------------------------------------------------------------------------------------------ */
+
+typedef struct branch {
+    LLVMBasicBlockRef before, join;
+} branch;
+
+static branch begin_if(tn_emitter *e, LLVMValueRef condition)
+{
+    branch br = {.before = LLVMGetInsertBlock(e->builder)};
+    LLVMBasicBlockRef then = tn_emit_block_after(e, "on");
+    LLVMBuilderRef b = e->builder;
+    LLVMPositionBuilderAtEnd(b, then);
+    br.join = tn_emit_block_after(e, "off");
+    LLVMPositionBuilderAtEnd(b, br.before);
+    LLVMBuildCondBr(b, condition, then, br.join);
+    LLVMPositionBuilderAtEnd(b, then);
+    return br;
+}
+
+/* Returns `value` if the branch was taken, else `other` (both NULL: nothing to merge). */
+static LLVMValueRef end_if(tn_emitter *e, branch br, LLVMValueRef value, LLVMValueRef other)
+{
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder);
+    LLVMBuildBr(e->builder, br.join);
+    LLVMPositionBuilderAtEnd(e->builder, br.join);
+    if (!value)
+        return NULL;
+    LLVMValueRef phi = LLVMBuildPhi(e->builder, LLVMTypeOf(value), "");
+    LLVMAddIncoming(phi, (LLVMValueRef[]){value, other}, (LLVMBasicBlockRef[]){from, br.before}, 2);
+    return phi;
+}
+
+/* ---- nibbles -------------------------------------------------------------------------------------------------------------------- */
+
+static LLVMValueRef nibble_address(tn_emitter *e, LLVMValueRef base, LLVMValueRef offset)
+{
+    LLVMValueRef byte = LLVMBuildAShr(e->builder, offset, tn_emit_int(LLVMTypeOf(offset), 1), "");
+    return LLVMBuildGEP2(e->builder, tn_emit_int_type(e, 8, 1), base, &byte, 1, "");
+}
+
+static LLVMValueRef nibble_shift(tn_emitter *e, LLVMValueRef offset)
+{
+    LLVMTypeRef type = LLVMTypeOf(offset), i8 = tn_emit_int_type(e, 8, 1);
+    LLVMValueRef odd = LLVMBuildAnd(e->builder, offset, tn_emit_int(type, 1), "");
+    return LLVMBuildTrunc(e->builder, LLVMBuildShl(e->builder, odd, tn_emit_int(type, 2), ""), i8, "");
+}
+
+static LLVMValueRef load_nibble(tn_emitter *e, const access *a, LLVMValueRef offset)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMValueRef byte = LLVMBuildLoad2(b, tn_emit_int_type(e, 8, 1), nibble_address(e, a->base, offset), "");
+    mark_load(e, a, byte);
+    return LLVMBuildTrunc(b, LLVMBuildLShr(b, byte, nibble_shift(e, offset), ""), tn_emit_int_type(e, 4, 1), "");
+}
+
+static void store_nibble(tn_emitter *e, const access *a, LLVMValueRef offset, LLVMValueRef value)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef i8 = tn_emit_int_type(e, 8, 1);
+    LLVMValueRef at = nibble_address(e, a->base, offset), by = nibble_shift(e, offset);
+    LLVMValueRef keep = LLVMBuildNot(b, LLVMBuildShl(b, tn_emit_int(i8, 15), by, ""), "");
+    LLVMValueRef kept = LLVMBuildAnd(b, LLVMBuildLoad2(b, i8, at, ""), keep, "");
+    LLVMValueRef placed = LLVMBuildShl(b, LLVMBuildZExt(b, value, i8, ""), by, "");
+    LLVMBuildStore(b, LLVMBuildOr(b, kept, placed, ""), at);
+}
+
+static LLVMValueRef lane_offset(tn_emitter *e, const access *a, int lane)
+{
+    if (tn_emit_lanes(LLVMTypeOf(a->offset)) > 1)
+        return tn_emit_lane(e, a->offset, lane);
+    return LLVMBuildAdd(e->builder, a->offset, tn_emit_int(LLVMTypeOf(a->offset), lane), "");
+}
+
+static LLVMValueRef load_nibble_lane(tn_emitter *e, const access *a, int lane)
+{
+    LLVMValueRef offset = lane_offset(e, a, lane);
+    if (!a->mask)
+        return load_nibble(e, a, offset);
+    LLVMValueRef other = tn_emit_lane(e, other_value(e, a), lane);
+    branch br = begin_if(e, tn_emit_lane(e, full_mask(e, a), lane));
+    return end_if(e, br, load_nibble(e, a, offset), other);
+}
+
+static void store_nibble_lane(tn_emitter *e, const access *a, int lane)
+{
+    LLVMValueRef offset = lane_offset(e, a, lane), value = tn_emit_lane(e, a->value, lane);
+    if (!a->mask) {
+        store_nibble(e, a, offset, value);
+        return;
+    }
+    branch br = begin_if(e, tn_emit_lane(e, full_mask(e, a), lane));
+    store_nibble(e, a, offset, value);
+    end_if(e, br, NULL, NULL);
+}
+
+/* Is an offset surely even? Then nibbles need no shifts that depend on it, and whole bytes can be moved. */
+static bool is_even(const tn_lvalue *value, int depth)
+{
+    int64_t constant;
+    if (tn_l_is_const(value, &constant))
+        return constant % 2 == 0;
+    if (depth == 0)
+        return false;
+    const tn_lop *def = value->def;
+    if (!def) {
+        const tn_lop *loop = value->block ? value->block->parent : NULL;
+        return loop && loop->code == TN_L_for && is_even(loop->operand[0], depth - 1) && is_even(loop->operand[2], depth - 1);
+    }
+    if (def->code != TN_L_fn || def->noperands != 2)
+        return false;
+    bool first = is_even(def->operand[0], depth - 1), second = is_even(def->operand[1], depth - 1);
+    if (def->fn == TN_S_mul)
+        return first || second;
+    return (def->fn == TN_S_add || def->fn == TN_S_sub) && first && second;
+}
+
+static bool whole_bytes(const access *a)
+{
+    return !a->mask && a->lanes % 2 == 0 && a->offset_value->type.lanes == 1 && is_even(a->offset_value, 6);
+}
+
+static LLVMValueRef load_nibbles(tn_emitter *e, const access *a)
+{
+    LLVMTypeRef type = tn_emit_type(e, a->dtype, a->lanes);
+    if (whole_bytes(a)) { /* little-endian: lane 0 of a bit cast is the low nibble */
+        LLVMTypeRef bytes = tn_emit_int_type(e, 8, a->lanes / 2);
+        LLVMValueRef load = LLVMBuildLoad2(e->builder, bytes, nibble_address(e, a->base, a->offset), "");
+        LLVMSetAlignment(load, 1);
+        return LLVMBuildBitCast(e->builder, mark_load(e, a, load), type, "");
+    }
+    if (a->lanes == 1)
+        return load_nibble_lane(e, a, 0);
+    LLVMValueRef result = LLVMGetPoison(type);
+    for (int i = 0; i < a->lanes; i++) {
+        LLVMValueRef lane = load_nibble_lane(e, a, i);
+        result = LLVMBuildInsertElement(e->builder, result, lane, tn_emit_int(tn_emit_int_type(e, 32, 1), i), "");
+    }
+    return result;
+}
+
+static void store_nibbles(tn_emitter *e, const access *a)
+{
+    if (whole_bytes(a)) {
+        LLVMValueRef bytes = LLVMBuildBitCast(e->builder, a->value, tn_emit_int_type(e, 8, a->lanes / 2), "");
+        LLVMSetAlignment(LLVMBuildStore(e->builder, bytes, nibble_address(e, a->base, a->offset)), 1);
+        return;
+    }
+    for (int i = 0; i < a->lanes; i++)
+        store_nibble_lane(e, a, i);
+}
+
+/* ---- whole bytes ------------------------------------------------------------------------------------------------------------------ */
+
+static LLVMValueRef plain_load(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMValueRef load = LLVMBuildLoad2(e->builder, tn_emit_memory_type(e, a->dtype, a->lanes), at, "");
+    LLVMSetAlignment(load, alignment(a->dtype));
+    return from_memory(e, a, mark_load(e, a, load));
+}
+
+static LLVMValueRef emit_load(tn_emitter *e, const access *a)
+{
+    LLVMValueRef at = address(e, a);
+    if (!a->mask)
+        return plain_load(e, a, at);
+    LLVMValueRef mask = full_mask(e, a), other = other_value(e, a);
+    if (a->lanes == 1) {
+        branch br = begin_if(e, mask);
+        return end_if(e, br, plain_load(e, a, at), other);
+    }
+    LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), mask, to_memory(e, a->dtype, other)};
+    return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.load", types, 2, args, 4));
+}
+
+static void plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMSetAlignment(LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at), alignment(a->dtype));
+}
+
+static void emit_store(tn_emitter *e, const access *a)
+{
+    LLVMValueRef at = address(e, a);
+    if (!a->mask) {
+        plain_store(e, a, at);
+    } else if (a->lanes == 1) {
+        branch br = begin_if(e, a->mask);
+        plain_store(e, a, at);
+        end_if(e, br, NULL, NULL);
+    } else {
+        LLVMValueRef value = to_memory(e, a->dtype, a->value);
+        LLVMTypeRef types[2] = {LLVMTypeOf(value), LLVMTypeOf(at)};
+        LLVMValueRef args[4] = {value, at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a)};
+        tn_emit_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
+    }
+}
+
+static LLVMValueRef emit_gather(tn_emitter *e, const access *a)
+{
+    LLVMValueRef at = address(e, a);
+    LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a),
+                            to_memory(e, a->dtype, other_value(e, a))};
+    return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.gather", types, 2, args, 4));
+}
+
+static void emit_scatter(tn_emitter *e, const access *a)
+{
+    LLVMValueRef at = address(e, a), value = to_memory(e, a->dtype, a->value);
+    LLVMTypeRef types[2] = {LLVMTypeOf(value), LLVMTypeOf(at)};
+    LLVMValueRef args[4] = {value, at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a)};
+    tn_emit_intrinsic(e, "llvm.masked.scatter", types, 2, args, 4);
+}
+
+/* ---- atomics ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Compare and swap until nobody came between: works for every function of two operands. Relaxed order: kernels synchronise elsewhere. */
+static LLVMValueRef swap_loop(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef bits = tn_emit_int_type(e, tn_dtype_bits(a->dtype), 1), type = tn_emit_memory_type(e, a->dtype, 1);
+    LLVMValueRef first = LLVMBuildLoad2(b, bits, at, "");
+    LLVMSetAlignment(first, alignment(a->dtype));
+    LLVMSetOrdering(first, LLVMAtomicOrderingMonotonic);
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(b), loop = tn_emit_block_after(e, "swap");
+    LLVMBuildBr(b, loop);
+    LLVMPositionBuilderAtEnd(b, loop);
+    LLVMValueRef seen = LLVMBuildPhi(b, bits, "");
+    LLVMValueRef old = from_memory(e, a, LLVMBuildBitCast(b, seen, type, "")), args[2] = {old, a->value};
+    LLVMValueRef wanted = to_memory(e, a->dtype, tn_emit_fn(e, fn, a->dtype, args));
+    LLVMValueRef pair = LLVMBuildAtomicCmpXchg(b, at, seen, LLVMBuildBitCast(b, wanted, bits, ""), LLVMAtomicOrderingMonotonic,
+                                               LLVMAtomicOrderingMonotonic, false);
+    LLVMBasicBlockRef tail = LLVMGetInsertBlock(b), done = tn_emit_block_after(e, "swapped");
+    LLVMAddIncoming(seen, (LLVMValueRef[]){first, LLVMBuildExtractValue(b, pair, 0, "")}, (LLVMBasicBlockRef[]){before, tail}, 2);
+    LLVMBuildCondBr(b, LLVMBuildExtractValue(b, pair, 1, ""), done, loop);
+    LLVMPositionBuilderAtEnd(b, done);
+    return old;
+}
+
+static bool native_atomic(tn_scalar fn, bool is_unsigned, LLVMAtomicRMWBinOp *out)
+{
+    switch (fn) {
+    case TN_S_add: return *out = LLVMAtomicRMWBinOpAdd, true;
+    case TN_S_sub: return *out = LLVMAtomicRMWBinOpSub, true;
+    case TN_S_and: return *out = LLVMAtomicRMWBinOpAnd, true;
+    case TN_S_or: return *out = LLVMAtomicRMWBinOpOr, true;
+    case TN_S_xor: return *out = LLVMAtomicRMWBinOpXor, true;
+    case TN_S_max: return *out = is_unsigned ? LLVMAtomicRMWBinOpUMax : LLVMAtomicRMWBinOpMax, true;
+    case TN_S_min: return *out = is_unsigned ? LLVMAtomicRMWBinOpUMin : LLVMAtomicRMWBinOpMin, true;
+    default: return false;
+    }
+}
+
+static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
+{
+    LLVMAtomicRMWBinOp native;
+    if (!tn_is_integer(a->dtype) || !native_atomic(fn, tn_is_unsigned(a->dtype), &native))
+        return swap_loop(e, a, fn, at);
+    LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, native, at, a->value, LLVMAtomicOrderingMonotonic, false);
+    LLVMSetAlignment(old, alignment(a->dtype));
+    return old;
+}
+
+static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
+{
+    LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
+    if (a->lanes > 1 || tn_dtype_bits(a->dtype) < 8 || tn_scalar_arity(fn) != 2 || tn_scalar_result(fn, a->dtype) != a->dtype)
+        return tn_emit_refuse(e, type, "atomic %s on %d lanes of %s", tn_scalar_name(fn), a->lanes, tn_dtype_text(a->dtype));
+    LLVMValueRef at = address(e, a);
+    if (!a->mask)
+        return atomic_lane(e, a, fn, at);
+    branch br = begin_if(e, a->mask);
+    return end_if(e, br, atomic_lane(e, a, fn, at), LLVMConstNull(type));
+}
+
+static void emit_prefetch(tn_emitter *e, const access *a)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    LLVMValueRef at = address(e, a), args[4] = {at, tn_emit_int(i32, 0), tn_emit_int(i32, 3), tn_emit_int(i32, 1)};
+    tn_emit_intrinsic_same(e, "llvm.prefetch", args, 4); /* a read, to keep in every cache, of data */
+}
+
+void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
+{
+    if (op->code == TN_L_alloc) {
+        e->values[op->result->id] = emit_alloc(e, op);
+        return;
+    }
+    if (op->code == TN_L_prefetch) {
+        access at = {.buffer = op->operand[0], .offset_value = op->operand[1], .dtype = op->operand[0]->type.dtype, .lanes = 1};
+        at.base = tn_emit_value(e, at.buffer), at.offset = tn_emit_value(e, at.offset_value);
+        if (tn_dtype_bits(at.dtype) >= 8)
+            emit_prefetch(e, &at);
+        return;
+    }
+    access a = take_apart(e, op);
+    bool nibbles = tn_dtype_bits(a.dtype) < 8;
+    LLVMValueRef result = NULL;
+    if ((op->code == TN_L_gather || op->code == TN_L_scatter) && a.buffer->type.lanes > 1) {
+        tn_emit_refuse(e, NULL, "%s on a buffer of vectors", tn_lop_name(op->code));
+        return;
+    }
+    switch (op->code) {
+    case TN_L_load: result = nibbles ? load_nibbles(e, &a) : emit_load(e, &a); break;
+    case TN_L_gather: result = nibbles ? load_nibbles(e, &a) : emit_gather(e, &a); break;
+    case TN_L_store: nibbles ? store_nibbles(e, &a) : emit_store(e, &a); break;
+    case TN_L_scatter: nibbles ? store_nibbles(e, &a) : emit_scatter(e, &a); break;
+    default: result = emit_atomic(e, &a, op->fn); break;
+    }
+    if (result)
+        e->values[op->result->id] = result;
+}

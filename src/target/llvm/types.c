@@ -1,0 +1,138 @@
+/* Types and constants of the emitted LLVM IR, and the pieces that every subject builds from. */
+#include <assert.h>
+#include <string.h>
+
+#include "target/llvm/internal.h"
+
+bool tn_is_unsigned(tn_dtype dtype) { return (tn_dtype_class(dtype) & (TN_CLASS_UINT | TN_CLASS_BOOL)) != 0; }
+
+bool tn_is_narrow_float(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32; }
+
+static LLVMTypeRef with_lanes(LLVMTypeRef type, int lanes)
+{
+    return lanes > 1 ? LLVMVectorType(type, (unsigned)lanes) : type;
+}
+
+LLVMTypeRef tn_emit_int_type(tn_emitter *e, int bits, int lanes)
+{
+    return with_lanes(LLVMIntTypeInContext(e->context, (unsigned)bits), lanes);
+}
+
+LLVMTypeRef tn_emit_float_type(tn_emitter *e, int lanes) { return with_lanes(LLVMFloatTypeInContext(e->context), lanes); }
+
+LLVMTypeRef tn_emit_double_type(tn_emitter *e, int lanes) { return with_lanes(LLVMDoubleTypeInContext(e->context), lanes); }
+
+LLVMTypeRef tn_emit_memory_type(tn_emitter *e, tn_dtype dtype, int lanes)
+{
+    if (dtype == TN_F32)
+        return tn_emit_float_type(e, lanes);
+    if (dtype == TN_F64)
+        return tn_emit_double_type(e, lanes);
+    LLVMTypeRef type = tn_emit_int_type(e, tn_dtype_bits(dtype), lanes);
+    if (tn_is_complex(dtype))
+        tn_emit_refuse(e, type, "a value of type %s: complex numbers are held as their two parts in loops", tn_dtype_text(dtype));
+    return type;
+}
+
+LLVMTypeRef tn_emit_type(tn_emitter *e, tn_dtype dtype, int lanes)
+{
+    return dtype == TN_BOOL ? tn_emit_int_type(e, 1, lanes) : tn_emit_memory_type(e, dtype, lanes);
+}
+
+int tn_emit_lanes(LLVMTypeRef type)
+{
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 1;
+}
+
+/* A constant in every lane of `type`. */
+static LLVMValueRef constant_lanes(LLVMTypeRef type, LLVMValueRef lane)
+{
+    enum { most = 256 };
+    LLVMValueRef lanes[most];
+    int n = tn_emit_lanes(type);
+    if (n == 1)
+        return lane;
+    if (LLVMIsNull(lane))
+        return LLVMConstNull(type);
+    assert(n <= most);
+    for (int i = 0; i < n; i++)
+        lanes[i] = lane;
+    return LLVMConstVector(lanes, (unsigned)n);
+}
+
+static LLVMTypeRef lane_type(LLVMTypeRef type)
+{
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetElementType(type) : type;
+}
+
+LLVMValueRef tn_emit_int(LLVMTypeRef type, int64_t value)
+{
+    return constant_lanes(type, LLVMConstInt(lane_type(type), (unsigned long long)value, true));
+}
+
+LLVMValueRef tn_emit_real(LLVMTypeRef type, double value)
+{
+    return constant_lanes(type, LLVMConstReal(lane_type(type), value));
+}
+
+LLVMValueRef tn_emit_number(tn_emitter *e, tn_dtype dtype, int lanes, tn_number number)
+{
+    LLVMTypeRef type = tn_emit_type(e, dtype, lanes);
+    if (tn_is_complex(dtype))
+        return LLVMGetPoison(type);
+    if (!tn_is_float(dtype))
+        return tn_emit_int(type, number.i);
+    if (!tn_is_narrow_float(dtype))
+        return tn_emit_real(type, number.f);
+    uint16_t bits = 0;
+    tn_number_store(dtype, &bits, 0, number);
+    return tn_emit_int(type, bits);
+}
+
+LLVMValueRef tn_emit_splat(tn_emitter *e, LLVMValueRef scalar, int lanes)
+{
+    if (lanes == 1)
+        return scalar;
+    LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)lanes);
+    if (LLVMIsConstant(scalar))
+        return constant_lanes(type, scalar);
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+    LLVMValueRef poison = LLVMGetPoison(type);
+    LLVMValueRef first = LLVMBuildInsertElement(e->builder, poison, scalar, LLVMConstInt(i32, 0, false), "");
+    return LLVMBuildShuffleVector(e->builder, first, poison, LLVMConstNull(LLVMVectorType(i32, (unsigned)lanes)), "");
+}
+
+LLVMValueRef tn_emit_lane(tn_emitter *e, LLVMValueRef vector, int lane)
+{
+    if (tn_emit_lanes(LLVMTypeOf(vector)) == 1)
+        return vector;
+    return LLVMBuildExtractElement(e->builder, vector, LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)lane, false), "");
+}
+
+LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n)
+{
+    enum { most = 256 };
+    LLVMValueRef lanes[most];
+    if (n == 1)
+        return tn_emit_lane(e, vector, first);
+    assert(n <= most);
+    for (int i = 0; i < n; i++)
+        lanes[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)(first + i), false);
+    return LLVMBuildShuffleVector(e->builder, vector, LLVMGetPoison(LLVMTypeOf(vector)), LLVMConstVector(lanes, (unsigned)n), "");
+}
+
+LLVMValueRef tn_emit_intrinsic(tn_emitter *e, const char *name, const LLVMTypeRef *overload, size_t noverload,
+                               LLVMValueRef *args, unsigned nargs)
+{
+    unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+    assert(id && "an LLVM intrinsic's name is misspelt in our tables");
+    LLVMTypeRef *types = (LLVMTypeRef *)overload;
+    LLVMValueRef function = LLVMGetIntrinsicDeclaration(e->module, id, types, noverload);
+    return LLVMBuildCall2(e->builder, LLVMIntrinsicGetType(e->context, id, types, noverload), function, args, nargs, "");
+}
+
+LLVMValueRef tn_emit_intrinsic_same(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs)
+{
+    LLVMTypeRef type = LLVMTypeOf(args[0]);
+    return tn_emit_intrinsic(e, name, &type, 1, args, nargs);
+}

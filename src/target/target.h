@@ -1,0 +1,54 @@
+/* Targets. A machine is a row of a table (machines.def); the generic row `baseline` covers every operation. */
+#ifndef TN_TARGET_H
+#define TN_TARGET_H
+
+#include "loop/loop.h"
+#include "tile/tile.h"
+
+typedef struct tn_machine {
+    const char *name;         /* baseline, avx2, avx512, neon … */
+    const char *triple;       /* LLVM target triple */
+    const char *cpu;          /* LLVM cpu name */
+    const char *features;     /* LLVM feature string */
+    const char *needs;        /* cpuid feature names that must be present to run, space separated ("avx2 fma f16c bmi2") */
+    tn_vector_spec vector;
+    int dot_rows, dot_vectors; /* register tile of the f32 product: rows x vectors (6 x 4 of AVX-512, 6 x 2 of AVX2) */
+    int64_t l1_bytes, l2_bytes; /* defaults; tn_machine_host reads the real ones */
+} tn_machine;
+
+const tn_machine *tn_machine_find(const char *name);       /* NULL: unknown; "host" or NULL: best row this CPU can run */
+const tn_machine *tn_machine_list(size_t *n);
+/* NULL if this CPU has all that `machine` needs, else a sentence that names what is missing (arena-owned). */
+const char *tn_machine_refusal(tn_arena *arena, const tn_machine *machine);
+void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3); /* of this CPU, bytes a core; 0: unknown */
+
+/* What schedules may know of a machine; threads: of the run. */
+tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads);
+
+/* ---- CPU lowering (src/target/cpu/lower.c) ------------------------------------------------------------------------------- */
+/* Lowers a verified kernel to scalar Loop IR with `vector` and `unroll` loops; the loop pipeline makes vectors of it.
+ * Parameters: the kernel's buffers but the locals; one index for each symbol that occurs, named by it; %begin, %end: programs,
+ * counted with the last grid coordinate fastest. Binds the schedule. TN_UNSUPPORTED names an operation that has no lowering. */
+tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
+
+/* ---- LLVM (src/target/llvm) -------------------------------------------------------------------------------------------- */
+/* What a compiled kernel looks like in C. buffers: one pointer a buffer parameter; sizes: one a size parameter; [begin, end): the part of
+ * the flattened grid; scratch: tn_kernel_scratch bytes, aligned 64, private to the caller. */
+typedef void (*tn_kernel_fn)(void *const *buffers, const int64_t *sizes, int64_t begin, int64_t end, void *scratch);
+
+typedef enum tn_emit { TN_EMIT_LLVM, TN_EMIT_ASM, TN_EMIT_OBJECT } tn_emit;
+typedef struct tn_blob { char *data; size_t size; } tn_blob; /* malloc'ed */
+/* Compiles functions (after the loop pipeline) into one module. Thread-safe: an own LLVM context each call. level: 0-3 codegen optimisation.
+ * Errors: TN_UNSUPPORTED (an op the target can't do: named), TN_NO_MEMORY. */
+tn_status tn_llvm_emit(tn_session *session, tn_lfunc *const *funcs, size_t n, const tn_machine *machine, tn_emit what, int level, tn_blob *out);
+/* Bytes of scratch a kernel needs for its local buffers, given its sizes (constant part + sized allocs evaluated). */
+bool tn_kernel_scratch(const tn_lfunc *func, const int64_t *sizes, int64_t *bytes);
+
+/* Objects linked into this process. */
+typedef struct tn_jit tn_jit;
+tn_status tn_jit_new(tn_session *session, tn_jit **out);
+tn_status tn_jit_add_object(tn_session *session, tn_jit *jit, const void *object, size_t size); /* copied */
+void *tn_jit_symbol(tn_jit *jit, const char *name); /* NULL: unknown */
+void tn_jit_free(tn_jit *jit);
+
+#endif
