@@ -10,7 +10,7 @@
  * min or max at a time by the linear expressions that bound it (lower_bound below).
  *
  * Limits: a polynomial has at most MAX_TERMS terms, an expression at most MAX_WEIGHT nodes written out as a tree. What goes
- * beyond, or beyond 64 bits, is reported as an error and stands as a fresh symbol, so that callers need no test each. */
+ * beyond, or beyond 64 bits, is reported as an error and stands as the symbol `invalid`, so that callers need no test each. */
 #include "graph/internal.h"
 
 #include <assert.h>
@@ -32,6 +32,7 @@ struct node {
 struct tn_dim_table {
     struct node **bucket;
     size_t nbuckets, len;
+    tn_map fresh; /* hint -> how many were made of it */
     bool reported;
 };
 
@@ -127,6 +128,7 @@ static struct tn_dim_table *table_of(tn_session *session)
         struct tn_dim_table *table = TN_NEW(&session->arena, struct tn_dim_table);
         table->nbuckets = 256;
         table->bucket = TN_NEW_ARRAY(&session->arena, struct node *, table->nbuckets);
+        table->fresh.arena = &session->arena;
         session->dims = table;
     }
     return session->dims;
@@ -265,8 +267,9 @@ tn_dim tn_dim_declare(tn_session *session, const char *name, int64_t lo, int64_t
 tn_dim tn_dim_fresh(tn_session *session, const char *hint, int64_t lo, int64_t hi)
 {
     const char *name = tn_intern_z(session, hint);
-    for (int i = 1; find_symbol(session, name); i++)
-        name = tn_intern_z(session, tn_format(&session->arena, "%s_%d", hint, i));
+    void **made = tn_map_at_str(&table_of(session)->fresh, hint);
+    for (uintptr_t i = (uintptr_t)*made; find_symbol(session, name); *made = (void *)i)
+        name = tn_intern_z(session, tn_format(&session->arena, "%s_%zu", hint, (size_t)++i));
     return new_symbol(session, name, lo, hi < lo ? lo : hi, 1);
 }
 
@@ -277,7 +280,7 @@ static tn_dim fail(tn_session *session, tn_status status, const char *why)
     if (!table->reported || session->errors == 0)
         tn_error(session, status, TN_NO_LOC, "the size of a dimension cannot be computed: %s", why);
     table->reported = true;
-    return tn_dim_fresh(session, "invalid", 0, DEFAULT_HIGH);
+    return tn_dim_symbol(session, "invalid");
 }
 
 static tn_dim fail_size(tn_session *session)
@@ -442,26 +445,37 @@ static int merge_atoms(tn_dim a, tn_dim b, tn_dim *out)
     return n;
 }
 
+/* out += factor * p, through add_product: a scaled coefficient can become divisible. */
+static bool add_scaled(tn_session *session, const struct poly *p, int64_t factor, struct poly *out)
+{
+    int64_t c;
+    if (!tn_mul(p->constant, factor, &c) || !tn_add(out->constant, c, &out->constant))
+        return false;
+    for (int i = 0; i < p->n && factor != 0; i++) {
+        int n;
+        const tn_dim *atoms = atoms_of(&p->term[i].mono, &n);
+        if (!tn_mul(p->term[i].coefficient, factor, &c) || !add_product(session, out, c, atoms, n))
+            return false;
+    }
+    return true;
+}
+
 static bool multiply_poly(tn_session *session, const struct poly *a, const struct poly *b, struct poly *out)
 {
-    out->constant = 0;
-    out->n = 0;
-    if (!poly_add(out, a, b->constant))
+    struct poly b_terms = *b;
+    b_terms.constant = 0;
+    *out = (struct poly){.constant = 0};
+    if (!add_scaled(session, a, b->constant, out) || !add_scaled(session, &b_terms, a->constant, out))
         return false;
-    for (int j = 0; j < b->n; j++) {
-        int64_t c;
-        int nb;
-        const tn_dim *atoms = atoms_of(&b->term[j].mono, &nb);
-        if (!tn_mul(a->constant, b->term[j].coefficient, &c) || (c && !add_product(session, out, c, atoms, nb)))
-            return false;
-        for (int i = 0; i < a->n; i++) {
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < b->n; j++) {
+            int64_t c;
             tn_dim product[MAX_DEGREE];
             int n = merge_atoms(a->term[i].mono, b->term[j].mono, product);
             if (n == 0 || !tn_mul(a->term[i].coefficient, b->term[j].coefficient, &c) ||
                 !add_product(session, out, c, product, n))
                 return false;
         }
-    }
     return true;
 }
 
@@ -472,15 +486,9 @@ tn_dim tn_dim_add(tn_session *session, tn_dim a, tn_dim b)
     poly_of(session, b, &q);
     if (q.n == 0)
         return tn_add(p.constant, q.constant, &p.constant) ? dim_of_poly(session, &p) : fail_size(session);
-    struct poly sum = {.constant = 0}; /* through add_product: a sum can make a coefficient divisible */
-    if (!tn_add(p.constant, q.constant, &sum.constant) || !poly_add(&p, &q, 1))
+    struct poly sum = {.constant = 0};
+    if (!poly_add(&p, &q, 1) || !add_scaled(session, &p, 1, &sum))
         return fail_size(session);
-    for (int i = 0; i < p.n; i++) {
-        int n;
-        const tn_dim *atoms = atoms_of(&p.term[i].mono, &n);
-        if (!add_product(session, &sum, p.term[i].coefficient, atoms, n))
-            return fail_size(session);
-    }
     return dim_of_poly(session, &sum);
 }
 
@@ -726,11 +734,13 @@ static tn_dim exact_quotient(tn_session *session, tn_dim mono, int64_t c)
     return tn_dim_mul(session, quotient, intern_product(session, rest, n - 1));
 }
 
-/* p = c * whole + rest with the rest's coefficients below c in magnitude, its constant in [0, c). */
-static bool split_by_constant(tn_session *session, const struct poly *p, int64_t c, struct poly *whole, struct poly *rest)
+/* Adds the part of p that c divides, over c, to `whole`, the remainder to `rest`. */
+static bool split_terms(tn_session *session, const struct poly *p, int64_t c, struct poly *whole, struct poly *rest)
 {
-    *whole = (struct poly){.constant = tn_floordiv(p->constant, c)};
-    *rest = (struct poly){.constant = p->constant - whole->constant * c};
+    int64_t constant = tn_floordiv(p->constant, c), sum;
+    if (!tn_add(whole->constant, constant, &whole->constant) || !tn_add(rest->constant, p->constant - constant * c, &sum))
+        return false;
+    rest->constant = sum;
     for (int i = 0; i < p->n; i++) {
         int64_t k = p->term[i].coefficient;
         tn_dim mono = p->term[i].mono;
@@ -744,6 +754,30 @@ static bool split_by_constant(tn_session *session, const struct poly *p, int64_t
             return false;
         }
     }
+    return true;
+}
+
+/* p = c * whole + rest with the rest's coefficients below c in magnitude, its constant in [0, c). The smaller coefficients
+ * of the rest can undo exact divisions in it; then it is split again. */
+static bool split_by_constant(tn_session *session, const struct poly *p, int64_t c, struct poly *whole, struct poly *rest)
+{
+    struct poly left = *p, sum = {0};
+    *whole = (struct poly){0};
+    for (;;) {
+        *rest = (struct poly){0};
+        struct poly normal = {0};
+        if (!split_terms(session, &left, c, whole, rest) || !add_scaled(session, rest, 1, &normal))
+            return false;
+        bool same = normal.n == rest->n && normal.constant == rest->constant;
+        for (int i = 0; same && i < rest->n; i++)
+            same = normal.term[i].coefficient == rest->term[i].coefficient && normal.term[i].mono == rest->term[i].mono;
+        if (same)
+            break;
+        left = normal;
+    }
+    if (!add_scaled(session, whole, 1, &sum))
+        return false;
+    *whole = sum;
     return true;
 }
 
@@ -966,7 +1000,8 @@ static tn_dim extremum(tn_session *session, tn_dim_kind kind, tn_dim a, tn_dim b
         absorbed = absorb(session, kind, b, a);
     if (absorbed)
         return absorbed;
-    return compare(a, b) < 0 ? intern_binary(session, kind, a, b) : intern_binary(session, kind, b, a);
+    bool in_order = tn_dim_is_const(b) || (!tn_dim_is_const(a) && compare(a, b) < 0); /* a constant reads better last */
+    return in_order ? intern_binary(session, kind, a, b) : intern_binary(session, kind, b, a);
 }
 
 tn_dim tn_dim_min(tn_session *session, tn_dim a, tn_dim b) { return extremum(session, TN_DIM_MIN, a, b); }
