@@ -147,14 +147,32 @@ static LLVMValueRef float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMVa
     }
 }
 
-/* f16, bf16: computed in f32, whose 24 digits make the second rounding harmless for + - * / and sqrt; fma needs f64. */
+/* a * b + c in f64, rounded to odd: the product is exact, the error of the sum is known (D. Knuth, TAOCP 2, 4.2.2), and where there is one, an
+ * even last digit moves toward the exact sum. Rounding that to a narrow float is the one rounding of fma. */
+static LLVMValueRef odd_multiply_add(tn_emitter *e, LLVMValueRef *args)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef f64 = LLVMTypeOf(args[0]), i64 = tn_emit_int_type(e, 64, tn_emit_lanes(f64));
+    LLVMValueRef zero = LLVMConstNull(f64), product = LLVMBuildFMul(b, args[0], args[1], ""), c = args[2];
+    LLVMValueRef sum = LLVMBuildFAdd(b, product, c, ""), part = LLVMBuildFSub(b, sum, product, "");
+    LLVMValueRef error = LLVMBuildFAdd(b, LLVMBuildFSub(b, product, LLVMBuildFSub(b, sum, part, ""), ""), LLVMBuildFSub(b, c, part, ""), "");
+    LLVMValueRef inexact = LLVMBuildFCmp(b, LLVMRealONE, error, zero, "");
+    LLVMValueRef shrinks = LLVMBuildXor(b, LLVMBuildFCmp(b, LLVMRealOLT, error, zero, ""), LLVMBuildFCmp(b, LLVMRealOLT, sum, zero, ""), "");
+    LLVMValueRef bits = LLVMBuildBitCast(b, sum, i64, ""), odd = LLVMBuildAnd(b, bits, tn_emit_int(i64, 1), "");
+    LLVMValueRef moves = LLVMBuildAnd(b, inexact, LLVMBuildICmp(b, LLVMIntEQ, odd, LLVMConstNull(i64), ""), "");
+    LLVMValueRef by = LLVMBuildSelect(b, shrinks, tn_emit_int(i64, -1), tn_emit_int(i64, 1), "");
+    by = LLVMBuildSelect(b, moves, by, LLVMConstNull(i64), "");
+    return LLVMBuildBitCast(b, LLVMBuildAdd(b, bits, by, ""), f64, "");
+}
+
+/* f16, bf16: computed in f32, whose 24 digits make the second rounding harmless for + - * / and sqrt; fma needs more. */
 static LLVMValueRef narrow_float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args)
 {
     LLVMValueRef wide[3];
     tn_dtype through = fn == TN_S_fma ? TN_F64 : TN_F32;
     for (int i = 0; i < tn_scalar_arity(fn); i++)
         wide[i] = tn_emit_cast(e, args[i], dtype, through);
-    LLVMValueRef result = tn_emit_fn(e, fn, through, wide);
+    LLVMValueRef result = fn == TN_S_fma ? odd_multiply_add(e, wide) : tn_emit_fn(e, fn, through, wide);
     return tn_scalar_result(fn, dtype) == TN_BOOL ? result : tn_emit_cast(e, result, through, dtype);
 }
 
