@@ -11,6 +11,21 @@ static bool small(const tn_type *type, size_t *bytes)
     return tn_type_count(type, &count) && count <= FOLD_ELEMENTS && tn_dtype_bytes(type->dtype, count, bytes);
 }
 
+/* Sizes and positions in the attributes may be symbols even where the result is static. */
+static bool symbolic(const tn_op *op)
+{
+    for (int i = 0; i < op->nattrs; i++) {
+        const tn_attr *a = &op->attr[i];
+        tn_attr_kind kind = tn_attr_kind_of(a->name);
+        if (kind == TN_ATTR_DIM && !tn_dim_is_const(a->dim))
+            return true;
+        for (int j = 0; kind == TN_ATTR_DIMS && j < a->n; j++)
+            if (!tn_dim_is_const(a->dims[j]))
+                return true;
+    }
+    return false;
+}
+
 /* The operands, if the operation is one to fold. */
 static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
 {
@@ -18,7 +33,7 @@ static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
     size_t limit = c->options && c->options->fold_bytes ? c->options->fold_bytes : FOLD_BYTES, bytes;
     if (traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL | TN_CONTRACTS) || op->code == TN_OP_constant || op->nresults == 0)
         return false;
-    if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator)
+    if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator || symbolic(op))
         return false;
     for (int i = 0; i < op->noperands; i++) {
         operands[i] = tn_constant_of(tn_operand(op, i));

@@ -72,7 +72,7 @@ static bool reshape_dims(onnx_ctx *c, const onnx_node *n, tn_value *shape, tn_di
 {
     const tn_type *x = &n->input[0]->type;
     bool allowzero = onnx_attr_int(c, n, "allowzero", 0) != 0, complete = true;
-    tn_dim known[ONNX_MAX_KNOWN] = {NULL}, upper[TN_MAX_RANK];
+    tn_dim known[ONNX_MAX_KNOWN] = {NULL}, upper[TN_MAX_RANK], total = tn_type_elements(c->session, x);
     int hole = -1, count;
     if (shape->type.rank != 1 || !tn_is_integer(shape->type.dtype) || !tn_dim_is_const(shape->type.dim[0]) || shape->type.dim[0]->value > TN_MAX_RANK)
         return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known", TN_MAX_RANK);
@@ -92,7 +92,7 @@ static bool reshape_dims(onnx_ctx *c, const onnx_node *n, tn_value *shape, tn_di
             return onnx_error(c, n, "the shape has a negative size at position %d", i);
         }
         complete &= known[i] != NULL;
-        upper[i] = tn_type_elements(c->session, x);
+        upper[i] = total;
     }
     if (!complete) {
         tn_value *s = resolve_shape(c, x, shape, *rank, allowzero);
@@ -101,7 +101,8 @@ static bool reshape_dims(onnx_ctx *c, const onnx_node *n, tn_value *shape, tn_di
         if (hole >= 0)
             known[hole] = NULL; /* read back from the run-time value, like the rest */
         onnx_set_known_dims(c, s, known, *rank);
-        return onnx_runtime_dims(c, n, s, *rank, upper, out);
+        /* No size is larger than the number of elements, unless there are none. */
+        return onnx_runtime_dims(c, n, s, *rank, tn_dim_is(total, 0) ? NULL : upper, out);
     }
     memcpy(out, known, (size_t)*rank * sizeof *out);
     if (hole >= 0)
@@ -131,8 +132,89 @@ bool onnx_Flatten(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, 2));
 }
 
+/* ---- axes known only at run time: the result's sizes become symbols, computed by operations on small lists -------------------- */
+
+/* Which of `rank` positions the axes name: bool[rank]. */
+static tn_value *axes_mask(onnx_ctx *c, tn_value *axes, int rank)
+{
+    int64_t one = 1;
+    tn_value *a = tn_convert(&c->b, axes, TN_I64);
+    tn_dim square[2] = {num(c, rank), axes->type.dim[0]};
+    a = a ? emit_select(c, emit_compare_number(c, "LT", a, 0), emit_add_number(c, a, rank), a) : NULL;
+    return emit_reduce(c, TN_OP_or, emit_compare(c, "EQ", tn_iota(&c->b, TN_I64, square, 2, 0), a), &one, 1);
+}
+
+/* How many set positions stand before each: i64[rank]. */
+static tn_value *count_before(onnx_ctx *c, tn_value *mask, int rank)
+{
+    int64_t one = 1;
+    tn_dim square[2] = {num(c, rank), num(c, rank)};
+    tn_value *before = emit_compare(c, "LT", tn_iota(&c->b, TN_I64, square, 2, 1), tn_iota(&c->b, TN_I64, square, 2, 0));
+    return emit_reduce(c, TN_OP_add, tn_convert(&c->b, emit_and(c, before, mask), TN_I64), &one, 1);
+}
+
+static bool axes_count(onnx_ctx *c, const onnx_node *n, int *count)
+{
+    const tn_value *axes = onnx_in(n, 1);
+    if (!axes || axes->type.rank != 1 || !tn_is_integer(axes->type.dtype) || !tn_dim_is_const(axes->type.dim[0]) || axes->type.dim[0]->value > TN_MAX_RANK)
+        return onnx_error(c, n, "the axes must be a list of integers whose number is known");
+    *count = (int)axes->type.dim[0]->value;
+    return true;
+}
+
+/* Dimension j of the result is the j-th one that the axes do not name. */
+static bool squeeze_runtime(onnx_ctx *c, const onnx_node *n)
+{
+    const tn_type *t = &n->input[0]->type;
+    int count;
+    const int64_t one = 1;
+    tn_dim dims[TN_MAX_RANK];
+    if (!axes_count(c, n, &count))
+        return false;
+    int rank = t->rank - count;
+    if (rank < 0 || t->rank == 0)
+        return onnx_error(c, n, "%d axes for a tensor of rank %d", count, t->rank);
+    tn_dim square[2] = {num(c, rank), num(c, t->rank)};
+    tn_value *keep = tn_unary(&c->b, TN_OP_not, axes_mask(c, n->input[1], t->rank));
+    tn_value *place = emit_compare(c, "EQ", tn_iota(&c->b, TN_I64, square, 2, 0), keep ? count_before(c, keep, t->rank) : NULL);
+    tn_value *sizes = onnx_dims_value(c, TN_I64, 1, t->dim, t->rank);
+    sizes = emit_reduce(c, TN_OP_add, emit_select(c, emit_and(c, place, keep), sizes, emit_number(c, TN_I64, 0)), &one, 1);
+    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) && onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
+}
+
+/* Dimension k of the result is 1 if the axes name it, else that of the input at k minus the axes before k. */
+static bool unsqueeze_runtime(onnx_ctx *c, const onnx_node *n)
+{
+    const tn_type *t = &n->input[0]->type;
+    int count;
+    tn_dim dims[TN_MAX_RANK], padded[TN_MAX_RANK];
+    if (!axes_count(c, n, &count))
+        return false;
+    int rank = t->rank + count;
+    if (rank > TN_MAX_RANK)
+        return onnx_unsupported(c, n, "the result has more than %d dimensions", TN_MAX_RANK);
+    for (int i = 0; i < rank; i++)
+        padded[i] = i < t->rank ? t->dim[i] : num(c, 1);
+    tn_value *mask = axes_mask(c, n->input[1], rank);
+    tn_value *before = mask ? count_before(c, mask, rank) : NULL;
+    tn_value *at = emit_sub(c, tn_iota(&c->b, TN_I64, (tn_dim[1]){num(c, rank)}, 1, 0), before);
+    tn_value *sizes = emit_take(c, onnx_dims_value(c, TN_I64, 1, padded, rank), at, 0);
+    sizes = emit_select(c, mask, emit_number(c, TN_I64, 1), sizes);
+    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) && onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
+}
+
+/* Whether input i is given and its contents are not constant. */
+static bool only_at_run_time(onnx_ctx *c, const onnx_node *n, int i)
+{
+    int64_t list[TN_MAX_RANK];
+    int count;
+    return onnx_in(n, i) && !onnx_static_ints(c, n->input[i], list, TN_MAX_RANK, &count) && !onnx_constant_tensor(c, n->input[i]);
+}
+
 bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
 {
+    if (only_at_run_time(c, n, 1))
+        return squeeze_runtime(c, n);
     const tn_type *t = &n->input[0]->type;
     int64_t axes[TN_MAX_RANK];
     int count, rank = 0;
@@ -153,6 +235,8 @@ bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
 
 bool onnx_Unsqueeze(onnx_ctx *c, const onnx_node *n)
 {
+    if (only_at_run_time(c, n, 1))
+        return unsqueeze_runtime(c, n);
     const tn_type *t = &n->input[0]->type;
     int64_t raw[TN_MAX_RANK], axes[TN_MAX_RANK];
     int count;
@@ -679,10 +763,12 @@ bool onnx_Range(onnx_ctx *c, const onnx_node *n)
 
 /* ---- types -------------------------------------------------------------------------------------------------------------------------- */
 
-/* Casts to 8-bit floats saturate unless the attribute says otherwise. */
+/* Casts to 8-bit floats saturate unless the attribute says otherwise; those to 4-bit integers keep the low bits, by way of i32. */
 static tn_value *cast(onnx_ctx *c, const onnx_node *n, tn_value *x, tn_dtype dtype)
 {
     bool narrow = dtype == TN_F8E4M3 || dtype == TN_F8E5M2;
+    if (tn_dtype_bits(dtype) == 4 && tn_is_float(x->type.dtype))
+        return tn_convert(&c->b, tn_convert(&c->b, x, TN_I32), dtype);
     if (!narrow || !onnx_attr_int(c, n, "saturate", 1) || x->type.dtype == dtype)
         return tn_convert(&c->b, x, dtype);
     tn_attr attrs[2] = {{.name = TN_A_dtype, .i = dtype}, {.name = TN_A_saturate, .i = 1}};
@@ -786,22 +872,4 @@ bool onnx_SpaceToDepth(onnx_ctx *c, const onnx_node *n)
     tn_dim split[6] = {d[0], d[1], h, k, w, k}, merged[4] = {d[0], tn_dim_mul(s, d[1], tn_dim_mul(s, k, k)), h, w};
     tn_value *x = tn_transpose(&c->b, tn_reshape(&c->b, n->input[0], split, 6), perm);
     return onnx_set_output(c, n, 0, tn_reshape(&c->b, x, merged, 4));
-}
-
-/* ---- Dropout ---------------------------------------------------------------------------------------------------------------------- */
-
-/* Inference: the input, and a mask that keeps all. */
-bool onnx_Dropout(onnx_ctx *c, const onnx_node *n)
-{
-    double training = 0, ratio = 0.5;
-    tn_value *x = n->input[0];
-    if (onnx_in(n, 2) && !onnx_constant_number(c, n->input[2], &training))
-        return onnx_unsupported(c, n, "training_mode must be constant");
-    if (onnx_in(n, 1) && !onnx_constant_number(c, n->input[1], &ratio))
-        ratio = 0.5;
-    if (training != 0 && ratio != 0)
-        return onnx_unsupported(c, n, "training mode");
-    if (onnx_wants(n, 1))
-        onnx_set_output(c, n, 1, emit_fill(c, emit_number(c, c->opset >= 10 ? TN_BOOL : x->type.dtype, 1), x->type.dim, x->type.rank));
-    return onnx_set_output(c, n, 0, x);
 }
