@@ -6,6 +6,8 @@
 
 static inline tn_arena *tn_l_arena(const tn_lfunc *func) { return &func->session->arena; }
 
+enum { TN_L_MAX_LANES = 256 }; /* of any vector in a text */
+
 /* ---- fold.c ---- */
 /* An existing or newly built value equal to fn(operands), or NULL when no rule applies. Exact for every input, NaN
  * payloads apart: floats lose only x * 1, x / 1, x - 0, x + -0; integers wrap, so sums and products with constants regroup. */
@@ -50,6 +52,9 @@ static inline bool tn_lop_accesses(const tn_lop *op) /* operand 0 is a buffer, o
     return op->code == TN_L_load || op->code == TN_L_gather || op->code == TN_L_store || op->code == TN_L_scatter ||
            op->code == TN_L_atomic || op->code == TN_L_prefetch;
 }
+
+/* ---- tile.c ---- */
+tn_lop *tn_l_find_loop(const tn_lfunc *func, const char *index); /* the first with that index; NULL: none */
 
 /* ---- range.c ---- */
 /* Proven bounds of an integer scalar, inclusive. A size parameter is taken to lie in [0, 2^47]: no buffer is larger. */

@@ -1,0 +1,154 @@
+/* Expansion of what no machine has, operation by operation.
+ *
+ *     %y = exp %x : f32x16     =>   range reduction, polynomial, scaling (vecmath.c)
+ *     %z = mul %a, %b : bf16   =>   cast to f32, mul : f32, cast to bf16
+ *     %p = pow %x, 2.0 : f32   =>   mul %x, %x
+ *
+ * f32: the functions of vecmath.c. f16, bf16 and f8: every function is the one of f32 between casts; f32 has more than twice
+ * their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents: products and roots.
+ * f32 fma on a machine that lacks it: by way of f64.
+ *
+ * What may remain, for the emitter: casts of all types; on f32 and f64 neg abs sign floor ceil trunc round_even round_away sqrt rsqrt
+ * is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all functions of integers and bool (with the meaning
+ * that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8 (their product and sum need f64); complex functions; and every
+ * other function of f64, which is the C library's.
+ *
+ * Needs: vectorize before it (it counts operations as they stand). Keeps: all stage rules; size linear, the factor is bounded by
+ * vecmath.c's longest function. Running it twice changes nothing. */
+#include "loop/expand.h"
+
+#include <math.h>
+
+typedef struct expander {
+    tn_lfunc *func;
+    const tn_vector_spec *spec;
+} expander;
+
+/* ---- fused multiply-add without the instruction ---- */
+
+static tn_lvalue *half(tn_lbuilder *b, tn_lvalue *x, int first, int n)
+{
+    int lanes[TN_L_MAX_LANES];
+    for (int i = 0; i < n; i++)
+        lanes[i] = first + i;
+    return n == 1 ? tn_l_extract(b, x, tn_l_index(b, first)) : tn_l_shuffle(b, x, x, lanes, n);
+}
+
+static tn_lvalue *joined(tn_lbuilder *b, tn_lvalue *low, tn_lvalue *high)
+{
+    int lanes[TN_L_MAX_LANES], n = low->type.lanes + high->type.lanes;
+    for (int i = 0; i < n; i++)
+        lanes[i] = i;
+    if (n > 2)
+        return tn_l_shuffle(b, low, high, lanes, n);
+    return tn_l_insert(b, tn_l_splat(b, low, 2), high, tn_l_index(b, 1));
+}
+
+static tn_lvalue *fused_by_f64(tn_lbuilder *b, int bits, tn_lvalue *const *x)
+{
+    int lanes = x[0]->type.lanes;
+    if (lanes > 1 && lanes % 2 == 0 && lanes * 64 > bits) { /* f64 vectors would be too wide */
+        tn_lvalue *part[2];
+        for (int h = 0; h < 2; h++) {
+            tn_lvalue *operands[3];
+            for (int i = 0; i < 3; i++)
+                operands[i] = half(b, x[i], h * lanes / 2, lanes / 2);
+            part[h] = fused_by_f64(b, bits, operands);
+        }
+        return joined(b, part[0], part[1]);
+    }
+    tn_lvalue *product = tn_l_fn2(b, TN_S_mul, tn_l_cast(b, x[0], TN_F64), tn_l_cast(b, x[1], TN_F64));
+    return tn_l_cast(b, tn_l_fn2(b, TN_S_add, product, tn_l_cast(b, x[2], TN_F64)), TN_F32);
+}
+
+tn_lvalue *tn_l_fused(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, tn_lvalue *z)
+{
+    return spec->fma ? tn_l_fn3(b, TN_S_fma, x, y, z) : fused_by_f64(b, spec->bits, (tn_lvalue *[]){x, y, z});
+}
+
+/* ---- pow with constant exponents ---- */
+
+static tn_lvalue *float_const(tn_lbuilder *b, tn_ltype type, double value) { return tn_l_const(b, type, (tn_number){.f = value}); }
+
+/* x^(1/2): sqrt, but for -0 (gives 0) and -inf (gives inf). */
+static tn_lvalue *power_half(tn_lbuilder *b, tn_lvalue *x)
+{
+    tn_lvalue *root = tn_l_fn1(b, TN_S_sqrt, tn_l_fn2(b, TN_S_add, x, float_const(b, x->type, 0)));
+    tn_lvalue *is_low = tn_l_fn2(b, TN_S_eq, x, float_const(b, x->type, -INFINITY));
+    return tn_l_fn3(b, TN_S_select, is_low, float_const(b, x->type, INFINITY), root);
+}
+
+static tn_lvalue *constant_power(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *exponent)
+{
+    const tn_number *number = tn_l_number(exponent);
+    double p = number ? number->f : 0;
+    if (p == 1)
+        return x;
+    if (p == 2)
+        return tn_l_fn2(b, TN_S_mul, x, x);
+    if (p == -1)
+        return tn_l_fn2(b, TN_S_div, float_const(b, x->type, 1), x);
+    return p == 0.5 ? power_half(b, x) : NULL;
+}
+
+/* ---- one operation ---- */
+
+static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands)
+{
+    if (tn_l_has_vecmath(fn))
+        return tn_l_vecmath(b, e->spec, fn, operands);
+    return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
+}
+
+static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
+{
+    tn_lvalue *wide[3];
+    if (op->fn == TN_S_fma)
+        return NULL;
+    for (int i = 0; i < op->noperands; i++)
+        wide[i] = tn_l_cast(b, op->operand[i], TN_F32);
+    tn_lvalue *v = expand_f32(e, b, op->fn, wide);
+    v = v ? v : tn_l_fn(b, op->fn, wide, op->noperands);
+    return op->result->type.dtype == TN_BOOL ? v : tn_l_cast(b, v, op->result->type.dtype);
+}
+
+/* What replaces the operation, built before it; NULL: it stays. */
+static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
+{
+    if (op->code != TN_L_fn || op->fn == TN_S_select)
+        return NULL;
+    tn_dtype dtype = op->operand[0]->type.dtype;
+    if (!tn_is_float(dtype))
+        return NULL;
+    tn_lvalue *power = op->fn == TN_S_pow ? constant_power(b, op->operand[0], op->operand[1]) : NULL;
+    if (power)
+        return power;
+    if (dtype == TN_F32)
+        return expand_f32(e, b, op->fn, op->operand);
+    return dtype == TN_F64 ? NULL : expand_narrow(e, b, op);
+}
+
+static void expand_block(expander *e, tn_lblock *block)
+{
+    for (tn_lop *op = block->first, *next; op; op = next) {
+        next = op->next;
+        tn_l_resolve_operands(op);
+        tn_lbuilder b = tn_lbuilder_before(e->func, op);
+        tn_lvalue *v = op->nregions ? NULL : expand_op(e, op, &b);
+        if (v) {
+            op->result->scratch = v;
+            tn_lop_erase(op);
+            continue;
+        }
+        for (int i = 0; i < op->nregions; i++)
+            expand_block(e, op->region[i]);
+    }
+}
+
+tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options)
+{
+    expander e = {func, &options->vector};
+    tn_l_clear_scratch(func);
+    expand_block(&e, func->body);
+    return TN_OK;
+}

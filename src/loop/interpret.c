@@ -1,0 +1,322 @@
+/* The meaning of the Loop IR, slowly: every lane through tn_scalar_eval, every offset checked. Fresh buffers hold NaN (all ones),
+ * so that reading what was never written shows. */
+#include "loop/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t max_steps = UINT64_C(1) << 36;
+
+typedef struct cell {
+    tn_number *lanes;  /* of a scalar or vector */
+    uint8_t *data;     /* of a buffer */
+    int64_t elements;  /* -1: unknown */
+    size_t capacity;   /* bytes of data, of an alloc */
+} cell;
+
+typedef struct machine {
+    const tn_lfunc *func;
+    tn_arena arena;
+    cell *cells; /* by value id */
+    const tn_lop *op;
+    uint64_t steps;
+    tn_status status;
+} machine;
+
+#define STOP(m, status, ...) stop((m), (status), tn_format(tn_l_arena((m)->func), __VA_ARGS__))
+static bool stop(machine *m, tn_status status, const char *message)
+{
+    m->status = tn_error(m->func->session, status, (tn_loc){.line = m->op->line}, "kernel @%s: %s: %s", m->func->name,
+                         m->op->code == TN_L_fn ? tn_scalar_name(m->op->fn) : tn_lop_name(m->op->code), message);
+    return false;
+}
+
+static const tn_number *lanes_of(machine *m, const tn_lvalue *v) { return m->cells[v->id].lanes; }
+
+static int64_t index_of(machine *m, const tn_lvalue *v) { return lanes_of(m, v)->i; }
+
+static tn_number *result_lanes(machine *m, const tn_lvalue *v)
+{
+    cell *c = &m->cells[v->id];
+    if (!c->lanes)
+        c->lanes = TN_NEW_ARRAY(&m->arena, tn_number, (size_t)v->type.lanes);
+    return c->lanes;
+}
+
+/* ---- values ---- */
+
+static void run_fn(machine *m, tn_number *out)
+{
+    const tn_lop *op = m->op;
+    tn_dtype dtype = op->operand[op->noperands - 1]->type.dtype;
+    for (int l = 0; l < op->result->type.lanes; l++) {
+        tn_number operands[3];
+        for (int i = 0; i < op->noperands; i++)
+            operands[i] = lanes_of(m, op->operand[i])[l];
+        out[l] = tn_scalar_eval(op->fn, dtype, operands);
+    }
+}
+
+static void run_bitcast(machine *m, tn_number *out)
+{
+    tn_ltype from = m->op->operand[0]->type, to = m->op->result->type;
+    size_t bytes = (size_t)tn_dtype_bits(from.dtype) * (size_t)from.lanes / 8 + 1;
+    void *bits = tn_alloc(&m->arena, bytes);
+    for (int l = 0; l < from.lanes; l++)
+        tn_number_store(from.dtype, bits, l, lanes_of(m, m->op->operand[0])[l]);
+    for (int l = 0; l < to.lanes; l++)
+        out[l] = tn_number_load(to.dtype, bits, l);
+}
+
+static void run_hreduce(machine *m, tn_number *out)
+{
+    const tn_lvalue *x = m->op->operand[0];
+    tn_number *work = tn_memdup(&m->arena, lanes_of(m, x), (size_t)x->type.lanes * sizeof *work);
+    for (int n = x->type.lanes / 2; n; n /= 2)
+        for (int l = 0; l < n; l++)
+            work[l] = tn_scalar_eval(m->op->fn, x->type.dtype, (tn_number[]){work[l], work[l + n]});
+    *out = work[0];
+}
+
+static bool lane_index(machine *m, const tn_lvalue *v, int lanes, int64_t *lane)
+{
+    *lane = index_of(m, v);
+    return (*lane >= 0 && *lane < lanes) || STOP(m, TN_INVALID, "lane %lld of %d", (long long)*lane, lanes);
+}
+
+static bool run_lane_op(machine *m, tn_number *out)
+{
+    const tn_lop *op = m->op;
+    int64_t lane, n = op->operand[0]->type.lanes;
+    const tn_number *x = lanes_of(m, op->operand[0]);
+    if (!lane_index(m, op->operand[op->noperands - 1], (int)n, &lane))
+        return false;
+    if (op->code == TN_L_extract) {
+        *out = x[lane];
+        return true;
+    }
+    memcpy(out, x, (size_t)n * sizeof *out);
+    out[lane] = *lanes_of(m, op->operand[1]);
+    return true;
+}
+
+static void run_shuffle(machine *m, tn_number *out)
+{
+    int n = m->op->operand[0]->type.lanes;
+    for (int l = 0; l < m->op->result->type.lanes; l++) {
+        int from = m->op->lanes[l];
+        out[l] = from < 0 ? (tn_number){0} : lanes_of(m, m->op->operand[from >= n])[from % n];
+    }
+}
+
+/* ---- memory ---- */
+
+/* The element of the buffer that lane l of an access touches; false after a diagnostic. Buffers of vectors hold each vector's
+ * lanes side by side. */
+static bool element_of(machine *m, int l, int64_t *element)
+{
+    const tn_lop *op = m->op;
+    const tn_lvalue *buffer = op->operand[0];
+    bool by_lane = op->code == TN_L_gather || op->code == TN_L_scatter;
+    int64_t offset = lanes_of(m, op->operand[1])[by_lane ? l : 0].i, elements = m->cells[buffer->id].elements;
+    *element = buffer->type.lanes == 1 ? offset + (by_lane ? 0 : l) : offset * buffer->type.lanes + l;
+    return (*element >= 0 && (elements < 0 || *element < elements)) ||
+           STOP(m, TN_INVALID, "offset %lld (lane %d) of a buffer of %lld elements", (long long)*element, l, (long long)elements);
+}
+
+static bool active(machine *m, int l)
+{
+    const tn_lvalue *mask = tn_lop_mask(m->op);
+    return !mask || lanes_of(m, mask)[l].u;
+}
+
+static bool run_load(machine *m, tn_number *out)
+{
+    const tn_lop *op = m->op;
+    const tn_lvalue *buffer = op->operand[0], *other = tn_lop_other(op);
+    int64_t element;
+    for (int l = 0; l < op->result->type.lanes; l++) {
+        if (!active(m, l)) {
+            out[l] = other ? lanes_of(m, other)[l] : (tn_number){0};
+            continue;
+        }
+        if (!element_of(m, l, &element))
+            return false;
+        out[l] = tn_number_load(buffer->type.dtype, m->cells[buffer->id].data, element);
+    }
+    return true;
+}
+
+static bool run_store(machine *m)
+{
+    const tn_lvalue *buffer = m->op->operand[0], *value = m->op->operand[2];
+    int64_t element;
+    for (int l = 0; l < value->type.lanes; l++) {
+        if (!active(m, l))
+            continue;
+        if (!element_of(m, l, &element))
+            return false;
+        tn_number_store(buffer->type.dtype, m->cells[buffer->id].data, element, lanes_of(m, value)[l]);
+    }
+    return true;
+}
+
+static bool run_atomic(machine *m, tn_number *out)
+{
+    const tn_lvalue *buffer = m->op->operand[0];
+    tn_dtype dtype = buffer->type.dtype;
+    int64_t element;
+    if (!active(m, 0)) {
+        *out = (tn_number){0};
+        return true;
+    }
+    if (!element_of(m, 0, &element))
+        return false;
+    *out = tn_number_load(dtype, m->cells[buffer->id].data, element);
+    tn_number operands[] = {*out, *lanes_of(m, m->op->operand[2])};
+    tn_number_store(dtype, m->cells[buffer->id].data, element, tn_scalar_eval(m->op->fn, dtype, operands));
+    return true;
+}
+
+static bool run_alloc(machine *m)
+{
+    const tn_lop *op = m->op;
+    tn_ltype type = op->result->type;
+    cell *c = &m->cells[op->result->id];
+    int64_t size = op->noperands ? index_of(m, op->operand[0]) : op->size;
+    size_t bytes;
+    if (size < 0 || !tn_mul(size, type.lanes, &size) || !tn_dtype_bytes(type.dtype, size, &bytes) || bytes > (size_t)1 << 32)
+        return STOP(m, TN_INVALID, "a size of %lld elements", (long long)size);
+    if (bytes > c->capacity || !c->data) {
+        c->data = tn_alloc(&m->arena, bytes + 1);
+        c->capacity = bytes;
+    }
+    memset(c->data, type.dtype == TN_BOOL ? 1 : 0xff, bytes);
+    c->elements = size;
+    return true;
+}
+
+/* ---- control ---- */
+
+static bool run_block(machine *m, const tn_lblock *block);
+
+static bool run_for(machine *m)
+{
+    const tn_lop *op = m->op;
+    int64_t lo = index_of(m, op->operand[0]), hi = index_of(m, op->operand[1]), step = index_of(m, op->operand[2]);
+    if (step <= 0)
+        return STOP(m, TN_INVALID, "a step of %lld", (long long)step);
+    for (int64_t i = lo; i < hi;) {
+        result_lanes(m, op->region[0]->arg)->i = i;
+        if (!run_block(m, op->region[0]))
+            return false;
+        if (!tn_add(i, step, &i))
+            break;
+    }
+    return true;
+}
+
+static bool run_while(machine *m)
+{
+    const tn_lop *op = m->op;
+    for (;;) {
+        if (!run_block(m, op->region[0]))
+            return false;
+        if (!lanes_of(m, op->region[0]->last->operand[0])->u)
+            return true;
+        if (!run_block(m, op->region[1]))
+            return false;
+    }
+}
+
+static bool run_op(machine *m)
+{
+    const tn_lop *op = m->op;
+    tn_number *out = op->result && !op->result->type.buffer ? result_lanes(m, op->result) : NULL;
+    int lanes = op->result ? op->result->type.lanes : 0;
+    switch (op->code) {
+    case TN_L_const:
+        for (int l = 0; l < lanes; l++)
+            out[l] = op->number;
+        return true;
+    case TN_L_fn:
+        run_fn(m, out);
+        return true;
+    case TN_L_cast:
+        for (int l = 0; l < lanes; l++)
+            out[l] = tn_number_convert(lanes_of(m, op->operand[0])[l], op->operand[0]->type.dtype, op->result->type.dtype);
+        return true;
+    case TN_L_bitcast:
+        run_bitcast(m, out);
+        return true;
+    case TN_L_splat:
+        for (int l = 0; l < lanes; l++)
+            out[l] = *lanes_of(m, op->operand[0]);
+        return true;
+    case TN_L_iota:
+        for (int l = 0; l < lanes; l++)
+            out[l] = tn_number_from_int(op->result->type.dtype, l);
+        return true;
+    case TN_L_extract:
+    case TN_L_insert:
+        return run_lane_op(m, out);
+    case TN_L_shuffle:
+        run_shuffle(m, out);
+        return true;
+    case TN_L_hreduce:
+        run_hreduce(m, out);
+        return true;
+    case TN_L_alloc:
+        return run_alloc(m);
+    case TN_L_load:
+    case TN_L_gather:
+        return run_load(m, out);
+    case TN_L_store:
+    case TN_L_scatter:
+        return run_store(m);
+    case TN_L_atomic:
+        return run_atomic(m, out);
+    case TN_L_for:
+        return run_for(m);
+    case TN_L_if:
+        return run_block(m, op->region[lanes_of(m, op->operand[0])->u ? 0 : 1]);
+    case TN_L_while:
+        return run_while(m);
+    case TN_L_trap:
+        return lanes_of(m, op->operand[0])->u ||
+               STOP(m, TN_INVALID, "the condition of line %lld does not hold", (long long)op->number.i);
+    case TN_L_intrinsic:
+        return STOP(m, TN_UNSUPPORTED, "@%s has no meaning here; interpret its expansion", op->name);
+    default: /* prefetch; yield, which its while reads */
+        return true;
+    }
+}
+
+static bool run_block(machine *m, const tn_lblock *block)
+{
+    for (const tn_lop *op = block->first; op; op = op->next) {
+        m->op = op;
+        if (++m->steps > max_steps)
+            return STOP(m, TN_UNSUPPORTED, "more than %llu operations", (unsigned long long)max_steps);
+        if (!run_op(m))
+            return false;
+    }
+    return true;
+}
+
+tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, const int64_t *indices)
+{
+    machine m = {.func = func};
+    m.arena.on_oom = func->session->arena.on_oom;
+    m.cells = TN_NEW_ARRAY(&m.arena, cell, func->next_id);
+    for (size_t i = 0; i < func->params.len; i++) {
+        cell *c = &m.cells[func->params.at[i]->id];
+        if (func->params.at[i]->type.buffer)
+            *c = (cell){.data = buffers[i].data, .elements = buffers[i].elements};
+        else
+            result_lanes(&m, func->params.at[i])->i = indices[i - (size_t)func->nbuffers];
+    }
+    run_block(&m, func->body);
+    tn_arena_free(&m.arena);
+    return m.status;
+}

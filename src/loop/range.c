@@ -1,0 +1,138 @@
+/* Interval analysis of integer scalars, on demand: what simplify.c and vectorize.c need to know of indices.
+ * Signed arithmetic that might leave its type gives the whole type, so wrapped values are covered. */
+#include "loop/internal.h"
+
+enum { MAX_DEPTH = 48 };
+static const int64_t max_size = INT64_C(1) << 47;
+
+static tn_lrange whole_type(tn_dtype dtype)
+{
+    int bits = tn_dtype_bits(dtype);
+    switch (tn_dtype_class(dtype)) {
+    case TN_CLASS_BOOL:
+        return (tn_lrange){0, 1};
+    case TN_CLASS_UINT: /* u64 is seen as its bits: unknown */
+        return bits < 64 ? (tn_lrange){0, (INT64_C(1) << bits) - 1} : (tn_lrange){INT64_MIN, INT64_MAX};
+    default:
+        return bits < 64 ? (tn_lrange){-(INT64_C(1) << (bits - 1)), (INT64_C(1) << (bits - 1)) - 1}
+                         : (tn_lrange){INT64_MIN, INT64_MAX};
+    }
+}
+
+static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth);
+
+static tn_lrange hull(tn_lrange a, tn_lrange b) { return (tn_lrange){tn_min(a.lo, b.lo), tn_max(a.hi, b.hi)}; }
+
+static tn_lrange product(tn_lrange a, tn_lrange b, tn_lrange whole)
+{
+    tn_lrange r = {INT64_MAX, INT64_MIN};
+    const int64_t as[] = {a.lo, a.hi}, bs[] = {b.lo, b.hi};
+    for (int i = 0; i < 4; i++) {
+        int64_t p;
+        if (!tn_mul(as[i / 2], bs[i % 2], &p))
+            return whole;
+        r = hull(r, (tn_lrange){p, p});
+    }
+    return r;
+}
+
+/* Division and remainder are told only for x >= 0 and y > 0. */
+static tn_lrange quotient(tn_lrange a, tn_lrange b, tn_lrange whole)
+{
+    return a.lo >= 0 && b.lo > 0 ? (tn_lrange){a.lo / b.hi, a.hi / b.lo} : whole;
+}
+
+static tn_lrange remainder_range(tn_lrange a, tn_lrange b, tn_lrange whole)
+{
+    return a.lo >= 0 && b.lo > 0 ? (tn_lrange){0, tn_min(a.hi, b.hi - 1)} : whole;
+}
+
+static tn_lrange binary(tn_scalar fn, tn_lrange a, tn_lrange b, tn_lrange whole)
+{
+    tn_lrange r = whole;
+    switch (fn) {
+    case TN_S_add:
+        return tn_add(a.lo, b.lo, &r.lo) && tn_add(a.hi, b.hi, &r.hi) ? r : whole;
+    case TN_S_sub:
+        return tn_sub(a.lo, b.hi, &r.lo) && tn_sub(a.hi, b.lo, &r.hi) ? r : whole;
+    case TN_S_mul:
+        return product(a, b, whole);
+    case TN_S_div:
+        return quotient(a, b, whole);
+    case TN_S_rem:
+        return remainder_range(a, b, whole);
+    case TN_S_max:
+        return (tn_lrange){tn_max(a.lo, b.lo), tn_max(a.hi, b.hi)};
+    case TN_S_min:
+        return (tn_lrange){tn_min(a.lo, b.lo), tn_min(a.hi, b.hi)};
+    case TN_S_and:
+        return a.lo >= 0 || b.lo >= 0
+                   ? (tn_lrange){0, a.lo < 0 ? b.hi : b.lo < 0 ? a.hi : tn_min(a.hi, b.hi)}
+                   : whole;
+    case TN_S_shr_logical:
+    case TN_S_shr_arith:
+        return a.lo >= 0 && b.lo == b.hi && b.lo >= 0 && b.lo < 63 ? (tn_lrange){a.lo >> b.lo, a.hi >> b.lo} : whole;
+    default:
+        return whole;
+    }
+}
+
+static tn_lrange of_fn(tn_map *memo, const tn_lop *op, tn_lrange whole, int depth)
+{
+    int n = op->noperands;
+    if (op->fn == TN_S_select)
+        return hull(range_at(memo, op->operand[1], depth), range_at(memo, op->operand[2], depth));
+    if (n == 1 && op->fn == TN_S_neg)
+        return binary(TN_S_sub, (tn_lrange){0, 0}, range_at(memo, op->operand[0], depth), whole);
+    if (n != 2 || op->operand[0]->type.dtype != op->result->type.dtype)
+        return whole;
+    return binary(op->fn, range_at(memo, op->operand[0], depth), range_at(memo, op->operand[1], depth), whole);
+}
+
+static tn_lrange of_index(tn_map *memo, const tn_lop *loop, int depth)
+{
+    tn_lrange lo = range_at(memo, loop->operand[0], depth), hi = range_at(memo, loop->operand[1], depth);
+    return (tn_lrange){lo.lo, tn_max(lo.lo, hi.hi > INT64_MIN ? hi.hi - 1 : hi.hi)};
+}
+
+static tn_lrange of_definition(tn_map *memo, const tn_lvalue *v, tn_lrange whole, int depth)
+{
+    const tn_lop *op = v->def;
+    if (!op)
+        return v->block->parent ? of_index(memo, v->block->parent, depth) : (tn_lrange){0, max_size};
+    switch (op->code) {
+    case TN_L_const:
+        return (tn_lrange){op->number.i, op->number.i};
+    case TN_L_fn:
+        return of_fn(memo, op, whole, depth);
+    case TN_L_cast:
+        return tn_is_integer(op->operand[0]->type.dtype) || op->operand[0]->type.dtype == TN_BOOL
+                   ? range_at(memo, op->operand[0], depth)
+                   : whole;
+    case TN_L_splat:
+        return range_at(memo, op->operand[0], depth);
+    case TN_L_iota:
+        return (tn_lrange){0, op->result->type.lanes - 1};
+    default:
+        return whole;
+    }
+}
+
+static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth)
+{
+    tn_dtype dtype = v->type.dtype;
+    tn_lrange whole = whole_type(dtype);
+    if (!(tn_is_integer(dtype) || dtype == TN_BOOL) || (tn_dtype_class(dtype) == TN_CLASS_UINT && tn_dtype_bits(dtype) == 64))
+        return (tn_lrange){INT64_MIN, INT64_MAX};
+    tn_lrange *known = tn_map_get(memo, TN_KEY(v));
+    if (known)
+        return *known;
+    tn_lrange r = depth < MAX_DEPTH ? of_definition(memo, v, whole, depth + 1) : whole;
+    if (r.lo < whole.lo || r.hi > whole.hi || r.lo > r.hi)
+        r = whole;
+    if (depth == 0 || r.lo != whole.lo || r.hi != whole.hi)
+        *tn_map_at(memo, TN_KEY(v)) = tn_memdup(memo->arena, &r, sizeof r);
+    return r;
+}
+
+tn_lrange tn_l_range(tn_map *memo, const tn_lvalue *v) { return range_at(memo, v, 0); }
