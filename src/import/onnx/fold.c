@@ -102,7 +102,7 @@ static bool unused(const tn_op *op)
     return true;
 }
 
-void onnx_sweep(tn_block *block)
+static void sweep_values(tn_block *block)
 {
     tn_op *prev;
     for (tn_op *op = block->last; op; op = prev) {
@@ -112,6 +112,68 @@ void onnx_sweep(tn_block *block)
             continue;
         }
         for (int i = 0; i < op->nregions; i++)
-            onnx_sweep(op->region[i]);
+            sweep_values(op->region[i]);
     }
+}
+
+/* ---- births of symbols that occur nowhere ---------------------------------------------------------------------------------- */
+
+static void mark_symbol(void *context, tn_dim symbol)
+{
+    *tn_map_at(context, TN_KEY(symbol)) = context;
+}
+
+static void mark_dims(const tn_dim *dims, int n, tn_map *seen)
+{
+    for (int i = 0; i < n; i++)
+        tn_dim_symbols(dims[i], mark_symbol, seen);
+}
+
+static void mark_symbols(const tn_block *block, tn_map *seen)
+{
+    for (int i = 0; i < block->nargs; i++)
+        mark_dims(block->arg[i]->type.dim, block->arg[i]->type.rank, seen);
+    for (const tn_op *op = block->first; op; op = op->next) {
+        for (int i = 0; i < op->nresults; i++)
+            mark_dims(op->result[i].type.dim, op->result[i].type.rank, seen);
+        for (int i = 0; i < op->nattrs; i++) {
+            tn_attr_kind kind = tn_attr_kind_of(op->attr[i].name);
+            if (kind == TN_ATTR_DIM && !(op->code == TN_OP_define_dimension && op->attr[i].name == TN_A_dim))
+                mark_dims(&op->attr[i].dim, 1, seen);
+            else if (kind == TN_ATTR_DIMS)
+                mark_dims(op->attr[i].dims, op->attr[i].n, seen);
+        }
+        for (int i = 0; i < op->nregions; i++)
+            mark_symbols(op->region[i], seen);
+    }
+}
+
+static bool sweep_births(tn_block *block, const tn_map *seen)
+{
+    bool any = false;
+    tn_op *next;
+    for (tn_op *op = block->first; op; op = next) {
+        next = op->next;
+        for (int i = 0; i < op->nregions; i++)
+            any |= sweep_births(op->region[i], seen);
+        if (op->code == TN_OP_define_dimension && !tn_map_get(seen, TN_KEY(tn_find_attr(op, TN_A_dim)->dim))) {
+            tn_erase(op);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* A birth that goes may leave another one unused; a few rounds are enough for what importing makes. */
+void onnx_sweep(tn_block *block)
+{
+    enum { ROUNDS = 4 };
+    bool more = true;
+    for (int round = 0; more && round < ROUNDS; round++) {
+        sweep_values(block);
+        tn_map seen = {.arena = &block->graph->session->arena};
+        mark_symbols(block, &seen);
+        more = sweep_births(block, &seen);
+    }
+    sweep_values(block);
 }

@@ -141,7 +141,7 @@ bool onnx_shape_contents(onnx_ctx *c, const onnx_node *n, onnx_contents *out);
 /* fold.c: computes the operations after `mark` (NULL: from the block's first) whose operands are small constants; results in
  * n->output and the known contents are moved over to the constants. */
 void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark);
-void onnx_sweep(tn_block *block); /* erases operations without effect whose results nobody uses */
+void onnx_sweep(tn_block *block); /* erases operations whose results, and births of symbols, that nobody uses */
 
 /* ---- the table (table.c) and the check before the import (check.c) ------------------------------------------------------------ */
 typedef struct onnx_row {

@@ -258,6 +258,17 @@ static bool unroll(onnx_ctx *c, loop *l, int64_t trips, bool *done)
     return true;
 }
 
+/* Gives the trip number a symbol, so that x[i:i + 1] has a static size; it is swept if nobody asks. */
+static bool name_trip(onnx_ctx *c, loop *l)
+{
+    tn_builder outside = c->b;
+    tn_dim symbol;
+    c->b = tn_builder_at_end(l->block, l->n->loc);
+    bool ok = onnx_runtime_dims(c, l->n, l->i, 1, NULL, &symbol);
+    c->b = outside;
+    return ok;
+}
+
 /* The body: arguments i, condition, variables, then the buffers, whose types the body's own results give. */
 static bool loop_body(onnx_ctx *c, loop *l, loop_scan *scan, bool *endless)
 {
@@ -268,7 +279,7 @@ static bool loop_body(onnx_ctx *c, loop *l, loop_scan *scan, bool *endless)
     l->vars[1] = tn_block_arg(l->block, &truth, NULL);
     for (int i = 0; i < l->nvars; i++)
         l->vars[2 + i] = tn_block_arg(l->block, &l->init[i]->type, NULL);
-    if (!onnx_subgraph(c, l->n, l->body, l->block, l->vars, l->nvars + 2, l->outputs))
+    if (!name_trip(c, l) || !onnx_subgraph(c, l->n, l->body, l->block, l->vars, l->nvars + 2, l->outputs))
         return false;
     *endless = l->outputs[0] == l->vars[1] || (constant_truth(c, l->outputs[0], &again) && again);
     for (int k = 0; k < l->nscans; k++) {

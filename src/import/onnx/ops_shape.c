@@ -350,9 +350,23 @@ static tn_dim slice_bound(onnx_ctx *c, tn_dim given, tn_dim d, int64_t low, int6
     return tn_dim_max(s, num(c, low), tn_dim_min(s, given, high));
 }
 
+/* Symbolic bounds a constant apart (x[-1:], x[i:i + 1]) give a static size; that they lie inside is a fact that the run checks. */
+static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *start, tn_dim *end)
+{
+    tn_session *s = c->session;
+    if (tn_dim_is_const(d) && tn_dim_is_const(r->start))
+        return false;
+    *start = r->start->hi < 0 ? tn_dim_add(s, d, r->start) : r->start;
+    *end = tn_dim_is_const(r->end) && r->end->value >= INT32_MAX - 1 ? d : r->end->hi < 0 ? tn_dim_add(s, d, r->end) : r->end;
+    tn_dim size = tn_dim_sub(s, *end, *start);
+    return !tn_dim_is_const(*start) && tn_dim_is_const(size) && size->value > 0 && (!tn_dim_is_const(d) || size->value <= d->value);
+}
+
 static tn_value *slice_forward(onnx_ctx *c, tn_value *x, int axis, const slice_range *r)
 {
-    tn_dim d = x->type.dim[axis];
+    tn_dim d = x->type.dim[axis], fixed_start, fixed_end;
+    if (slice_fixed(c, r, d, &fixed_start, &fixed_end))
+        return emit_slice_axis(c, x, axis, fixed_start, fixed_end, r->step);
     tn_dim start = slice_bound(c, r->start, d, 0, 1), end = slice_bound(c, r->end, d, 0, 1);
     if (tn_dim_is(start, 0) && tn_dim_eq(c->session, end, d) && r->step == 1)
         return x;
@@ -374,29 +388,43 @@ static tn_value *slice_backward(onnx_ctx *c, tn_value *x, int axis, const slice_
     return x ? tn_reverse(&c->b, x, axes, 1) : NULL;
 }
 
-/* One bound as a run-time scalar in [0, d]. */
-static tn_value *runtime_bound(onnx_ctx *c, tn_dim known, tn_value *value, tn_value *d)
+/* A bound as a run-time scalar, counted from the start and kept in [low, high]. */
+static tn_value *runtime_bound(onnx_ctx *c, tn_dim known, tn_value *value, tn_value *size, tn_value *low, tn_value *high)
 {
     tn_value *v = known ? emit_size(c, known, TN_I64) : value;
-    v = emit_select(c, emit_compare_number(c, "LT", v, 0), emit_add(c, v, d), v);
-    return emit_min(c, emit_max(c, v, emit_number(c, TN_I64, 0)), d);
+    v = emit_select(c, emit_compare_number(c, "LT", v, 0), emit_add(c, v, size), v);
+    return emit_min(c, emit_max(c, v, low), high);
 }
 
 /* Bounds known only at run time: start and length become symbols, so that the result's size is one. */
 static tn_value *slice_runtime(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r)
 {
     tn_dim d = x->type.dim[axis], start, length;
-    tn_value *size = emit_size(c, d, TN_I64);
-    if (r->step < 0) {
-        onnx_unsupported(c, n, "a negative step needs constant starts and ends");
-        return NULL;
-    }
-    tn_value *from = runtime_bound(c, r->start, r->start_value, size);
-    tn_value *to = runtime_bound(c, r->end, r->end_value, size);
-    tn_value *span = emit_max(c, emit_sub(c, to, from), emit_number(c, TN_I64, 0));
+    tn_value *size = emit_size(c, d, TN_I64), *zero = emit_number(c, TN_I64, 0);
+    tn_value *from = runtime_bound(c, r->start, r->start_value, size, zero, size);
+    tn_value *to = runtime_bound(c, r->end, r->end_value, size, zero, size);
+    tn_value *span = emit_max(c, emit_sub(c, to, from), zero);
     if (!from || !span || !onnx_runtime_dims(c, n, from, 1, &d, &start) || !onnx_runtime_dims(c, n, span, 1, &d, &length))
         return NULL;
     return emit_slice_axis(c, x, axis, start, tn_dim_add(c->session, start, length), r->step);
+}
+
+/* Step of any sign, known only at run time (or negative with such bounds): element k is the one at start + k * step. */
+static tn_value *slice_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r, tn_value *step)
+{
+    tn_dim d = x->type.dim[axis], count;
+    tn_value *size = emit_size(c, d, TN_I64), *zero = emit_number(c, TN_I64, 0), *one = emit_number(c, TN_I64, 1);
+    tn_value *back = emit_compare_number(c, "LT", step, 0), *last = emit_sub(c, size, one);
+    tn_value *high = emit_select(c, back, last, size), *low = emit_select(c, back, emit_number(c, TN_I64, -1), zero);
+    tn_value *from = runtime_bound(c, r->start, r->start_value, size, zero, high);
+    tn_value *to = runtime_bound(c, r->end, r->end_value, size, low, high);
+    tn_value *span = emit_select(c, back, emit_sub(c, from, to), emit_sub(c, to, from));
+    tn_value *stride = emit_max(c, emit_unary(c, TN_OP_abs, step), one);
+    tn_value *many = emit_max(c, emit_div(c, emit_add(c, span, emit_sub(c, stride, one)), stride), zero);
+    if (!many || !from || !onnx_runtime_dims(c, n, many, 1, &d, &count))
+        return NULL;
+    tn_value *at = emit_add(c, emit_mul(c, tn_iota(&c->b, TN_I64, &count, 1, 0), step), from);
+    return emit_take(c, x, at, axis);
 }
 
 /* Element i of a list that Slice was given as attribute or input: a dim, or a run-time scalar. */
@@ -427,30 +455,76 @@ static int slice_count(onnx_ctx *c, const onnx_node *n)
     return v && v->type.rank == 1 && tn_dim_is_const(v->type.dim[0]) && v->type.dim[0]->value <= TN_MAX_RANK ? (int)v->type.dim[0]->value : -1;
 }
 
+/* The entry of a list (i64) that belongs to `axis`, `otherwise` if the axes do not name it; named: bool[], whether they do. */
+static tn_value *entry_of_axis(onnx_ctx *c, tn_value *here, tn_value *list, tn_value *otherwise, tn_value *named)
+{
+    const int64_t zero = 0;
+    tn_value *entry = emit_reduce(c, TN_OP_add, emit_select(c, here, list, emit_number(c, TN_I64, 0)), &zero, 1);
+    return emit_select(c, named, entry, otherwise);
+}
+
+/* Axes known only at run time: every dimension is sliced by what the lists have for it. */
+static bool slice_runtime_axes(onnx_ctx *c, const onnx_node *n, int count)
+{
+    tn_value *x = n->input[0], *list[5] = {NULL};
+    const int64_t zero = 0;
+    for (int i = 1; i < 5; i++) {
+        tn_value *v = onnx_in(n, i);
+        if (!v && i == 4)
+            continue;
+        if (!v || v->type.rank != 1 || !tn_is_integer(v->type.dtype) || !tn_dim_is(v->type.dim[0], count))
+            return onnx_error(c, n, "starts, ends, axes and steps must be integer lists of one length");
+        list[i] = tn_convert(&c->b, v, TN_I64);
+    }
+    tn_value *axes = emit_select(c, emit_compare_number(c, "LT", list[3], 0), emit_add_number(c, list[3], x->type.rank), list[3]);
+    for (int axis = 0; x && axis < n->input[0]->type.rank; axis++) {
+        slice_range r = {0};
+        tn_value *here = emit_compare_number(c, "EQ", axes, axis), *named = emit_reduce(c, TN_OP_or, here, &zero, 1);
+        tn_value *one = emit_number(c, TN_I64, 1), *none = emit_number(c, TN_I64, 0);
+        r.start_value = entry_of_axis(c, here, list[1], none, named);
+        r.end_value = entry_of_axis(c, here, list[2], emit_size(c, x->type.dim[axis], TN_I64), named);
+        x = slice_by_index(c, n, x, axis, &r, list[4] ? entry_of_axis(c, here, list[4], one, named) : one);
+    }
+    return onnx_set_output(c, n, 0, x);
+}
+
+static tn_value *slice_one_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r, tn_value *step)
+{
+    bool known = r->start && r->end;
+    if (step || (!known && r->step < 0))
+        return slice_by_index(c, n, x, axis, r, step ? step : onnx_int(c, TN_I64, r->step));
+    return !known ? slice_runtime(c, n, x, axis, r) : r->step > 0 ? slice_forward(c, x, axis, r) : slice_backward(c, x, axis, r);
+}
+
 bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
-    int64_t axes[TN_MAX_RANK], steps[TN_MAX_RANK];
-    int count = slice_count(c, n), naxes, nsteps;
+    int64_t axes[TN_MAX_RANK];
+    int count = slice_count(c, n), naxes;
     if (count < 0 || count > x->type.rank)
         return onnx_error(c, n, "starts must be a list with at most as many entries as the data has dimensions");
+    if (only_at_run_time(c, n, 3))
+        return slice_runtime_axes(c, n, count);
     if (!onnx_axes_of(c, n, "axes", 3, x->type.rank, axes, &naxes))
         return false;
-    if (!onnx_in(n, 4))
-        nsteps = -1;
-    else if (!onnx_static_ints(c, n->input[4], steps, TN_MAX_RANK, &nsteps))
-        return onnx_unsupported(c, n, "steps must be constant");
-    if ((naxes >= 0 && naxes != count) || (nsteps >= 0 && nsteps != count))
-        return onnx_error(c, n, "starts, axes and steps have different lengths");
+    if (naxes >= 0 && naxes != count)
+        return onnx_error(c, n, "starts and axes have different lengths");
     for (int i = 0; i < count; i++) {
-        slice_range r = {.step = nsteps < 0 ? 1 : steps[i]};
+        slice_range r = {.step = 1};
+        tn_dim step = NULL;
+        tn_value *step_value = NULL;
         int axis = naxes < 0 ? i : (int)axes[i];
-        if (r.step == 0 || r.step == INT64_MIN)
-            return onnx_error(c, n, "a step of %lld", (long long)r.step);
         if (!slice_operand(c, n, "starts", 1, i, count, &r.start, &r.start_value) || !slice_operand(c, n, "ends", 2, i, count, &r.end, &r.end_value))
             return false;
-        x = !r.start || !r.end ? slice_runtime(c, n, x, axis, &r) : r.step > 0 ? slice_forward(c, x, axis, &r) : slice_backward(c, x, axis, &r);
-        if (!x)
+        if (onnx_in(n, 4) && !slice_operand(c, n, "steps", 4, i, count, &step, &step_value))
+            return false;
+        if (step && tn_dim_is_const(step))
+            r.step = step->value;
+        else if (step)
+            step_value = emit_size(c, step, TN_I64);
+        if (r.step == 0 || r.step == INT64_MIN)
+            return onnx_error(c, n, "a step of %lld", (long long)r.step);
+        if (!(x = slice_one_axis(c, n, x, axis, &r, step_value)))
             return false;
     }
     return onnx_set_output(c, n, 0, x);
@@ -520,6 +594,29 @@ bool onnx_Tile(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, x);
 }
 
+/* Axes known only at run time: each dimension's pads are symbols, 0 for those that the axes do not name. */
+static bool runtime_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *high)
+{
+    const int64_t zero = 0;
+    int rank = n->input[0]->type.rank;
+    tn_value *axes = tn_convert(&c->b, n->input[3], TN_I64), *pads = tn_convert(&c->b, onnx_in(n, 1), TN_I64);
+    if (!axes || !pads || axes->type.rank != 1 || pads->type.rank != 1)
+        return onnx_error(c, n, "pads and axes must be lists of integers");
+    tn_dim count = axes->type.dim[0];
+    axes = emit_select(c, emit_compare_number(c, "LT", axes, 0), emit_add_number(c, axes, rank), axes);
+    for (int side = 0; side < 2; side++) {
+        tn_dim from = side ? count : num(c, 0);
+        tn_value *half = emit_slice_axis(c, pads, 0, from, tn_dim_add(c->session, from, count), 1);
+        for (int i = 0; i < rank; i++) {
+            tn_value *entry = emit_select(c, emit_compare_number(c, "EQ", axes, i), half, emit_number(c, TN_I64, 0));
+            entry = emit_reduce(c, TN_OP_add, entry, &zero, 1);
+            if (!entry || !onnx_runtime_dims(c, n, entry, 1, NULL, side ? &high[i] : &low[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
 /* low and high for each dimension, from attribute or input, and the axes of opset 18. */
 static bool read_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *high)
 {
@@ -531,6 +628,8 @@ static bool read_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *high
         axes[i] = i;
         low[i] = high[i] = num(c, 0);
     }
+    if (only_at_run_time(c, n, 3))
+        return runtime_pads(c, n, low, high);
     if (onnx_in(n, 3) && !onnx_axes_of(c, n, "axes", 3, rank, axes, &naxes))
         return false;
     if (list && count != 2 * rank)
