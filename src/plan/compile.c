@@ -1,0 +1,230 @@
+/* Kernels to machine code: equal ones once, in parallel.
+ *
+ * Kernels are equal if their Tile IR prints alike but for the name. Lowering and the loop passes work in the session (they intern names and
+ * dimensions), one kernel after the other; LLVM, where the time goes, runs in all threads, a batch of kernels a module. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/internal.h"
+
+enum { BATCHES_A_THREAD = 4 };
+
+const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i)
+{
+    for (size_t k = 0; k < kernel->buffers.len; k++)
+        if (kernel->buffers.at[k].mode != TN_LOCAL && i-- == 0)
+            return &kernel->buffers.at[k];
+    return NULL;
+}
+
+/* The text from the parameter list on. */
+static const char *canonical_text(tn_session *session, const tn_kernel *kernel)
+{
+    tn_text text = {.arena = &session->arena};
+    tn_text_kernel(&text, kernel);
+    const char *open = strchr(text.at, '(');
+    return open ? open : text.at;
+}
+
+static bool block_traps(const tn_lblock *block)
+{
+    for (const tn_lop *op = block->first; op; op = op->next) {
+        if (op->code == TN_L_trap)
+            return true;
+        for (int i = 0; i < op->nregions; i++)
+            if (block_traps(op->region[i]))
+                return true;
+    }
+    return false;
+}
+
+static void find_sizes(tn_exec *exec, tn_exec_kernel *kernel)
+{
+    const tn_lfunc *loop = kernel->loop;
+    size_t buffers = (size_t)loop->nbuffers;
+    kernel->nsizes = (int)(loop->params.len - buffers) - 2; /* all but %begin, %end */
+    kernel->size = TN_NEW_ARRAY(&exec->session->arena, int, (size_t)kernel->nsizes + 1);
+    for (int i = 0; i < kernel->nsizes; i++)
+        kernel->size[i] = tn_plan_slot(exec, tn_dim_symbol(exec->session, loop->params.at[buffers + (size_t)i]->name));
+}
+
+static const char *default_passes(const tn_exec_options *options)
+{
+    return options->loop_passes ? options->loop_passes : tn_loop_pipeline;
+}
+
+static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_kernel *tile)
+{
+    tn_session *session = exec->session;
+    tn_lfunc *loop;
+    TN_TRY(tn_cpu_lower(session, tile, exec->machine, &loop));
+    size_t index = exec->kernels.len;
+    loop->name = tn_format(&session->arena, "k%zu_%s", index, tile->name);
+    tn_pass_options pass = {.vector = exec->machine->vector};
+    TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
+    tn_exec_kernel kernel = {.tile = tile, .loop = loop, .symbol = loop->name, .traps = block_traps(loop->body)};
+    find_sizes(exec, &kernel);
+    TN_PUSH(&session->arena, &exec->kernels, kernel);
+    return TN_OK;
+}
+
+tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options)
+{
+    tn_session *session = exec->session;
+    tn_map seen = {.arena = &session->arena}; /* text -> kernel + 1 */
+    size_t errors = session->errors;
+    double start = tn_seconds();
+    for (size_t i = 0; i < exec->steps.len; i++) {
+        tn_exec_step *step = &exec->steps.at[i];
+        if (step->step->kind != TN_STEP_KERNEL)
+            continue;
+        const char *text = canonical_text(session, step->step->kernel);
+        uintptr_t known = (uintptr_t)tn_map_get_str(&seen, text);
+        if (!known) {
+            tn_status status = lower_kernel(exec, options, step->step->kernel);
+            if (status != TN_OK && (status != TN_UNSUPPORTED || session->errors == errors))
+                return status;
+            known = exec->kernels.len;
+            if (status == TN_OK)
+                *tn_map_at_str(&seen, text) = (void *)known;
+        }
+        step->kernel = (int)known - 1;
+        for (int s = 0; step->kernel >= 0 && s < exec->kernels.at[step->kernel].nsizes; s++) {
+            int group = exec->symbols.at[exec->kernels.at[step->kernel].size[s]].group;
+            step->group = group > step->group ? group : step->group;
+        }
+        if (session->progress)
+            session->progress(session->progress_context, "lower", i + 1, exec->steps.len);
+    }
+    exec->lower_seconds += tn_seconds() - start;
+    return session->errors == errors ? TN_OK : TN_UNSUPPORTED; /* all that is unsupported was named */
+}
+
+/* ---- machine code ------------------------------------------------------------------------------------------------------ */
+
+typedef struct batch {
+    tn_session session; /* diagnostics and memory of this job */
+    jmp_buf oom;
+    tn_lfunc **funcs;
+    size_t n;
+    tn_blob blob;
+    tn_status status;
+} batch;
+
+typedef struct emission {
+    const tn_exec *exec;
+    const tn_exec_options *options;
+    batch *batches;
+    size_t nbatches;
+} emission;
+
+static void session_start(tn_session *session, jmp_buf *oom)
+{
+    session->arena.on_oom = oom;
+    session->strings.arena = session->options.arena = &session->arena;
+}
+
+static void emit_batch(void *context, size_t i)
+{
+    const emission *e = context;
+    batch *b = &e->batches[i];
+    session_start(&b->session, &b->oom);
+    b->status = TN_NO_MEMORY;
+    if (!setjmp(b->oom))
+        b->status = tn_llvm_emit(&b->session, b->funcs, b->n, e->exec->machine, TN_EMIT_OBJECT, e->options->level, &b->blob);
+}
+
+/* A batch's diagnostics become the session's; its memory goes. */
+static tn_status finish_batch(tn_exec *exec, batch *b)
+{
+    for (size_t i = 0; i < b->session.diags.len; i++) {
+        const tn_diag *d = &b->session.diags.at[i];
+        if (d->severity == TN_ERROR)
+            tn_error(exec->session, d->status, d->loc, "%s", d->message);
+        else
+            tn_warning(exec->session, d->loc, "%s", d->message);
+    }
+    if (b->status == TN_NO_MEMORY && b->session.errors == 0)
+        tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory to compile kernels");
+    if (b->status == TN_OK)
+        b->status = tn_jit_add_object(exec->session, exec->jit, b->blob.data, b->blob.size);
+    free(b->blob.data);
+    tn_arena_free(&b->session.arena);
+    return b->status;
+}
+
+/* Kernels dealt out like cards, so that a batch has large and small ones. */
+static void deal(tn_exec *exec, emission *e)
+{
+    tn_arena *arena = &exec->session->arena;
+    for (size_t k = 0; k < e->nbatches; k++)
+        e->batches[k].funcs = TN_NEW_ARRAY(arena, tn_lfunc *, exec->kernels.len / e->nbatches + 1);
+    for (size_t i = 0; i < exec->kernels.len; i++) {
+        batch *b = &e->batches[i % e->nbatches];
+        b->funcs[b->n++] = (tn_lfunc *)(uintptr_t)exec->kernels.at[i].loop;
+    }
+}
+
+static tn_status find_functions(tn_exec *exec)
+{
+    for (size_t i = 0; i < exec->kernels.len; i++) {
+        tn_exec_kernel *kernel = &exec->kernels.at[i];
+        kernel->fn = (tn_kernel_fn)(uintptr_t)tn_jit_symbol(exec->jit, kernel->symbol);
+        if (!kernel->fn)
+            return tn_error(exec->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: the linker could not place it", kernel->symbol);
+    }
+    return TN_OK;
+}
+
+tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options)
+{
+    size_t threads = (size_t)tn_max(1, options->threads ? options->threads : tn_cpu_count());
+    size_t batches = threads == 1 ? 1 : threads * BATCHES_A_THREAD;
+    emission e = {.exec = exec, .options = options, .nbatches = batches < exec->kernels.len ? batches : exec->kernels.len};
+    double start = tn_seconds();
+    TN_TRY(tn_jit_new(exec->session, &exec->jit));
+    e.batches = TN_NEW_ARRAY(&exec->session->arena, batch, e.nbatches + 1);
+    if (exec->kernels.len)
+        deal(exec, &e);
+    tn_parallel_for((int)threads, e.nbatches, emit_batch, &e);
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < e.nbatches; i++) {
+        tn_status one = finish_batch(exec, &e.batches[i]);
+        status = status == TN_OK ? one : status;
+    }
+    exec->emit_seconds = tn_seconds() - start;
+    start = tn_seconds();
+    if (status == TN_OK)
+        status = find_functions(exec);
+    exec->link_seconds = tn_seconds() - start;
+    return status;
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------------------------- */
+
+static tn_status lower_all(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec *exec)
+{
+    *exec = (tn_exec){.session = session, .program = program, .machine = options->machine ? options->machine : tn_machine_find(NULL)};
+    exec->slots.arena = &session->arena;
+    TN_TRY(tn_plan_steps(exec));
+    return tn_plan_lower(exec, options);
+}
+
+tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_emit what, tn_blob *out)
+{
+    tn_exec exec;
+    TN_TRY(lower_all(session, program, options, &exec));
+    tn_lfunc **funcs = TN_NEW_ARRAY(&session->arena, tn_lfunc *, exec.kernels.len + 1);
+    for (size_t i = 0; i < exec.kernels.len; i++)
+        funcs[i] = (tn_lfunc *)(uintptr_t)exec.kernels.at[i].loop;
+    return tn_llvm_emit(session, funcs, exec.kernels.len, exec.machine, what, options->level, out);
+}
+
+tn_status tn_exec_loop_text(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_text *out)
+{
+    tn_exec exec;
+    TN_TRY(lower_all(session, program, options, &exec));
+    for (size_t i = 0; i < exec.kernels.len; i++)
+        tn_text_lfunc(out, exec.kernels.at[i].loop);
+    return TN_OK;
+}

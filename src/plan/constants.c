@@ -1,0 +1,93 @@
+/* Constants: where they lie, or in memory of their own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/internal.h"
+
+/* Bytes that a pointer to elements of `dtype` must be a multiple of. */
+static size_t element_align(tn_dtype dtype)
+{
+    size_t bytes = (size_t)tn_dtype_bits(dtype) / 8;
+    return bytes < 1 ? 1 : tn_is_complex(dtype) ? bytes / 2 : bytes;
+}
+
+static void *own(tn_exec *exec, int buffer, size_t bytes)
+{
+    tn_exec_buffer *b = &exec->buffers[buffer];
+    size_t rounded = (bytes + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
+    void *memory = aligned_alloc(TN_ALIGN, rounded ? rounded : TN_ALIGN);
+    if (!memory) {
+        tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes of constants", bytes);
+        return NULL;
+    }
+    b->fixed = memory;
+    b->fixed_bytes = bytes;
+    b->owned = true;
+    exec->owned_bytes += rounded;
+    return memory;
+}
+
+static void fill_splat(void *to, const tn_tensor *tensor, int64_t n)
+{
+    tn_number value = tn_tensor_at(tensor, 0);
+    for (int64_t i = 0; i < n; i++)
+        tn_number_store(tensor->dtype, to, i, value);
+}
+
+static tn_status place_constant(tn_exec *exec, int buffer, int64_t n, size_t bytes)
+{
+    const tn_tensor *tensor = tn_plan_buffer(exec, buffer)->constant;
+    bool splat = tensor->splat && n > 1;
+    if (!splat && (uintptr_t)tensor->data % element_align(tensor->dtype) == 0 && bytes > 0) {
+        exec->buffers[buffer].fixed = tensor->data;
+        exec->buffers[buffer].fixed_bytes = bytes;
+        exec->constant_bytes += bytes;
+        return TN_OK;
+    }
+    void *memory = own(exec, buffer, bytes);
+    if (!memory)
+        return TN_NO_MEMORY;
+    if (splat)
+        fill_splat(memory, tensor, n);
+    else if (bytes)
+        memcpy(memory, tensor->data, bytes);
+    return TN_OK;
+}
+
+/* A constant or persistent buffer's size is a number. */
+static tn_status static_bytes(tn_exec *exec, int buffer, int64_t *n, size_t *bytes)
+{
+    const tn_pbuffer *b = tn_plan_buffer(exec, buffer);
+    if (!tn_dim_is_const(b->elements) || !tn_dtype_bytes(b->type.dtype, b->elements->value, bytes))
+        return tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "constant '%s': its size overflows", b->name ? b->name : "");
+    *n = b->elements->value;
+    return TN_OK;
+}
+
+tn_status tn_plan_constants(tn_exec *exec)
+{
+    for (size_t b = 0; b < exec->program->buffers.len; b++) {
+        const tn_pbuffer *buffer = tn_plan_buffer(exec, (int)b);
+        bool constant = buffer->kind == TN_B_CONSTANT;
+        int64_t n;
+        size_t bytes;
+        if (!constant && !buffer->persistent)
+            continue;
+        TN_TRY(static_bytes(exec, (int)b, &n, &bytes));
+        if (constant && buffer->constant)
+            TN_TRY(place_constant(exec, (int)b, n, bytes));
+        else if (!own(exec, (int)b, bytes))
+            return TN_NO_MEMORY;
+    }
+    return TN_OK;
+}
+
+void tn_plan_constants_free(tn_exec *exec)
+{
+    for (size_t b = 0; exec->buffers && b < exec->program->buffers.len; b++)
+        if (exec->buffers[b].owned) {
+            free((void *)(uintptr_t)exec->buffers[b].fixed);
+            exec->buffers[b].fixed = NULL;
+            exec->buffers[b].owned = false;
+        }
+}

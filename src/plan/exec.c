@@ -1,0 +1,41 @@
+/* Making and freeing an executable. */
+#include <stdlib.h>
+
+#include "plan/internal.h"
+
+static tn_status make(tn_exec *exec, const tn_exec_options *options)
+{
+    const char *refusal = tn_machine_refusal(&exec->session->arena, exec->machine);
+    if (refusal)
+        return tn_error(exec->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal);
+    TN_TRY(tn_plan_steps(exec));
+    TN_TRY(tn_plan_lower(exec, options));
+    tn_plan_lifetimes(exec);
+    TN_TRY(tn_plan_link(exec, options));
+    return tn_plan_constants(exec);
+}
+
+tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out)
+{
+    tn_exec *exec = TN_NEW(&session->arena, tn_exec);
+    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse,
+                      .machine = options->machine ? options->machine : tn_machine_find(NULL)};
+    exec->slots.arena = &session->arena;
+    tn_status status = make(exec, options);
+    if (status != TN_OK) {
+        tn_exec_free(exec);
+        return status;
+    }
+    *out = exec;
+    return TN_OK;
+}
+
+void tn_exec_free(tn_exec *exec)
+{
+    if (!exec)
+        return;
+    tn_plan_constants_free(exec);
+    if (exec->jit)
+        tn_jit_free(exec->jit);
+    exec->jit = NULL;
+}

@@ -1,0 +1,24 @@
+/* What only the files of plan share. */
+#ifndef TN_PLAN_INTERNAL_H
+#define TN_PLAN_INTERNAL_H
+
+#include "plan/plan.h"
+
+/* compile.c: the distinct kernels of the program, lowered and through the loop passes, into exec->kernels; every step's `kernel` is set. */
+tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options);
+/* compile.c: machine code of exec->kernels, linked. */
+tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options);
+/* steps.c: blocks, steps, positions, symbols, groups. */
+tn_status tn_plan_steps(tn_exec *exec);
+int tn_plan_slot(tn_exec *exec, tn_dim symbol);
+/* lifetimes.c: first and last use of each buffer, in-place pairs. */
+void tn_plan_lifetimes(tn_exec *exec);
+/* constants.c: constants where they lie or copied; memory of persistent buffers. */
+tn_status tn_plan_constants(tn_exec *exec);
+void tn_plan_constants_free(tn_exec *exec);
+
+/* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */
+const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i);
+static inline const tn_pbuffer *tn_plan_buffer(const tn_exec *exec, int buffer) { return &exec->program->buffers.at[buffer]; }
+
+#endif

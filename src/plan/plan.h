@@ -1,0 +1,137 @@
+/* The executable: what a program of kernels and steps becomes. Machine code, the shape program, constants, and the memory plan.
+ *
+ *   shape program  every symbol has a slot. Inputs bind symbols (solved from their sizes), `define` steps give the rest while a run is under way.
+ *                  Grid sizes, buffer sizes and kernel arguments are dimensions evaluated on the slots, once for each set of values.
+ *   groups         a buffer belongs to the step after which its size is known: group 0 is known before the run starts, group d after the
+ *                  d-th `define` step. Each group has a segment of memory of its own, planned on concrete sizes.
+ *   memory plan    a buffer lives from its first to its last use in step order; inside control flow, see lifetimes.c. Buffers of a group are
+ *                  placed largest first (and in other orders: the best counts) at the lowest gap that fits.
+ *
+ * An executable is never changed after tn_exec_new: any number of threads may run it, each with its own state (src/run). It points into the
+ * session that made it, which must outlive it. */
+#ifndef TN_PLAN_H
+#define TN_PLAN_H
+
+#include "eval/eval.h"
+#include "fuse/fuse.h"
+#include "target/target.h"
+
+enum { TN_ALIGN = 64 }; /* of every buffer in an arena: a cache line, the widest vector */
+
+/* A kernel once compiled; equal kernels share one. */
+typedef struct tn_exec_kernel {
+    const tn_kernel *tile;  /* as the first of its equals; its schedule is bound */
+    const tn_lfunc *loop;   /* after the passes */
+    const char *symbol;     /* of the machine code */
+    tn_kernel_fn fn;
+    int nsizes;
+    int *size;              /* symbol slot of each size parameter */
+    bool traps;             /* scratch begins with the line of a failed check */
+    size_t code_bytes;
+} tn_exec_kernel;
+
+typedef struct tn_exec_step {
+    const tn_step *step;
+    int kernel;         /* KERNEL: index, else -1 */
+    const char *name;   /* KERNEL: of the program's kernel, for reports */
+    int slot;           /* DEFINE: the symbol's slot */
+    int group;          /* what it needs to know before it starts; DEFINE gives group `defines` */
+    int defines;
+    int block;          /* where it stands */
+    int nblocks, *blocks;
+    int first, last;    /* positions in the run's order; control steps span their blocks */
+} tn_exec_step;
+
+typedef struct tn_exec_block {
+    int *step;
+    int n;
+    int parent; /* step, -1 */
+    int depth;
+} tn_exec_block;
+
+typedef struct tn_exec_buffer {
+    int group;
+    bool planned;       /* has a place in its group's segment */
+    int same_as;        /* shares the memory of this buffer (in place), -1 */
+    int first, last;    /* lifetime, positions */
+    const void *fixed;  /* constants and persistent buffers: where they lie; NULL else */
+    size_t fixed_bytes;
+    bool owned;         /* `fixed` is ours to free */
+} tn_exec_buffer;
+
+typedef struct tn_exec_symbol {
+    tn_dim dim;
+    int group; /* 0: an input gives it; else the `define` step that does */
+} tn_exec_symbol;
+
+typedef struct tn_exec_options {
+    const tn_machine *machine; /* NULL: this CPU's */
+    int threads;               /* that compile; 0: tn_cpu_count */
+    const char *loop_passes;   /* NULL: tn_loop_pipeline */
+    const char *print_after;
+    int level;                 /* LLVM code generation 0-3 */
+    bool verify;               /* Loop IR after every pass */
+    bool no_reuse;             /* every buffer has memory of its own: a plan at fault shows by comparison */
+} tn_exec_options;
+
+typedef struct tn_exec {
+    tn_session *session;
+    const tn_program *program;
+    const tn_machine *machine;
+    tn_jit *jit;
+    TN_VEC(tn_exec_symbol) symbols; /* by slot */
+    tn_map slots;              /* symbol name (interned pointer) -> slot + 1 */
+    TN_VEC(tn_exec_kernel) kernels;
+    TN_VEC(tn_exec_step) steps;
+    TN_VEC(tn_exec_block) blocks;
+    int main_block, init_block; /* what runs every time, what runs once at load */
+    tn_exec_buffer *buffers;   /* one for each of program->buffers */
+    int ngroups;
+    bool no_reuse;
+    int ninputs, noutputs;
+    int *input, *output;       /* buffer of each graph input (-1: unused), output */
+    size_t constant_bytes;     /* used where they lie */
+    size_t owned_bytes;        /* constants copied, packed or computed at load */
+    size_t kernel_steps;
+    double lower_seconds, emit_seconds, link_seconds, load_seconds;
+} tn_exec;
+
+/* Compiles every distinct kernel of `program`, links it into this process, plans what does not depend on sizes, and leaves constants ready but
+ * for what `init` steps write (src/run runs those). `program` and `session` must outlive the executable.
+ * TN_UNSUPPORTED: an operation has no lowering, or this CPU can't run the machine; TN_NO_MEMORY. Freed with tn_exec_free. */
+tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out);
+void tn_exec_free(tn_exec *exec); /* NULL is allowed */
+
+/* Lowers and compiles the distinct kernels into one text or object, in program order. For `tenon compile`. */
+tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_emit what, tn_blob *out);
+/* The same up to the Loop IR, as text. */
+tn_status tn_exec_loop_text(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_text *out);
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------------- */
+
+/* Values of the symbols of one run. */
+typedef struct tn_values {
+    const tn_exec *exec;
+    int64_t *value; /* by slot */
+    bool *known;
+} tn_values;
+bool tn_values_eval(const tn_values *values, tn_dim dim, int64_t *out);
+/* Sets the symbols from the inputs' shapes and checks all facts (declared ranges, dimensions that must be equal).
+ * Diagnostics go to `session`, which may be a run's own. */
+typedef struct tn_shape {
+    int rank;
+    const int64_t *dim;
+} tn_shape;
+tn_status tn_values_bind(tn_session *session, tn_arena *scratch, tn_values *values, const tn_shape *inputs);
+/* The value of `symbol` given by a `define` step, checked against its declared range. */
+tn_status tn_values_define(tn_session *session, tn_values *values, const tn_exec_step *step, int64_t value);
+
+/* Bytes of every buffer of `group`, their offsets in its segment, and the segment's size. */
+typedef struct tn_layout {
+    int64_t *elements, *bytes, *offset; /* by buffer; offset -1: not in a segment */
+    int64_t *segment;                   /* by group: bytes */
+    int64_t *live;                      /* by group: the most bytes that are alive at once: no plan can be smaller */
+} tn_layout;
+tn_status tn_layout_group(tn_session *session, tn_arena *scratch, const tn_values *values, int group, tn_layout *layout);
+
+#endif

@@ -1,0 +1,229 @@
+/* The state of a run: sizes, memory, pointers. What is known from the inputs' shapes is kept while they stay the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/internal.h"
+
+static tn_arena *arena_of(struct tn_context *state) { return &state->arena; }
+
+static void make_arrays(struct tn_context *s)
+{
+    const tn_exec *exec = s->exec;
+    tn_arena *arena = arena_of(s);
+    size_t nbuffers = exec->program->buffers.len + 1, nsteps = exec->steps.len + 1, ngroups = (size_t)exec->ngroups;
+    s->values = (tn_values){exec, TN_NEW_ARRAY(arena, int64_t, exec->symbols.len + 1), TN_NEW_ARRAY(arena, bool, exec->symbols.len + 1)};
+    s->layout = (tn_layout){TN_NEW_ARRAY(arena, int64_t, nbuffers), TN_NEW_ARRAY(arena, int64_t, nbuffers), TN_NEW_ARRAY(arena, int64_t, nbuffers),
+                            TN_NEW_ARRAY(arena, int64_t, ngroups), TN_NEW_ARRAY(arena, int64_t, ngroups)};
+    s->shape = (int64_t(*)[TN_MAX_RANK])tn_alloc_array(arena, (size_t)exec->ninputs + 1, sizeof *s->shape);
+    s->valid = TN_NEW_ARRAY(arena, bool, ngroups);
+    s->defined = TN_NEW_ARRAY(arena, int64_t, ngroups);
+    s->pointer = TN_NEW_ARRAY(arena, void *, nbuffers);
+    s->staging = TN_NEW_ARRAY(arena, void *, nbuffers);
+    s->segment = TN_NEW_ARRAY(arena, void *, ngroups);
+    s->segment_size = TN_NEW_ARRAY(arena, int64_t, ngroups);
+    s->launch = TN_NEW_ARRAY(arena, tn_launch, nsteps);
+    s->time = TN_NEW_ARRAY(arena, tn_step_time, nsteps);
+    s->scratch = TN_NEW_ARRAY(arena, void *, (size_t)tn_pool_threads(s->pool));
+    s->ours = TN_NEW_ARRAY(arena, bool, (size_t)exec->noutputs + 1);
+    for (size_t i = 0; i < exec->steps.len; i++)
+        if (exec->steps.at[i].kernel >= 0)
+            s->launch[i].sizes = TN_NEW_ARRAY(arena, int64_t, (size_t)exec->kernels.at[exec->steps.at[i].kernel].nsizes + 1);
+    for (size_t b = 0; b < exec->program->buffers.len; b++) {
+        s->pointer[b] = (void *)(uintptr_t)exec->buffers[b].fixed;
+        s->layout.offset[b] = -1;
+    }
+}
+
+tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **out)
+{
+    jmp_buf oom;
+    struct tn_context *s = calloc(1, sizeof *s);
+    if (!s)
+        return TN_NO_MEMORY;
+    s->exec = exec;
+    s->pool = pool;
+    s->arena.on_oom = &oom;
+    s->session.strings.arena = s->session.options.arena = &s->session.arena;
+    if (setjmp(oom)) {
+        tn_state_free(s);
+        return TN_NO_MEMORY;
+    }
+    make_arrays(s);
+    s->arena.on_oom = NULL;
+    *out = s;
+    return TN_OK;
+}
+
+void tn_state_free(struct tn_context *s)
+{
+    if (!s)
+        return;
+    for (int g = 0; s->segment && g < s->exec->ngroups; g++)
+        free(s->segment[g]);
+    for (size_t b = 0; s->staging && b < s->exec->program->buffers.len; b++)
+        free(s->staging[b]);
+    for (int w = 0; s->scratch && w < tn_pool_threads(s->pool); w++)
+        free(s->scratch[w]);
+    tn_arena_free(&s->session.arena);
+    tn_arena_free(&s->arena);
+    free(s);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+
+void *tn_state_memory(struct tn_context *s, int64_t bytes)
+{
+    size_t rounded = ((size_t)tn_max(bytes, 1) + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
+    void *memory = aligned_alloc(TN_ALIGN, rounded);
+    if (!memory)
+        tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes", rounded);
+    return memory;
+}
+
+/* A segment grows when a run needs more; it is not given back before the context ends. */
+static tn_status ensure_segment(struct tn_context *s, int group)
+{
+    int64_t wanted = s->layout.segment[group];
+    if (wanted > s->segment_size[group]) {
+        free(s->segment[group]);
+        s->segment_size[group] = 0;
+        s->segment[group] = tn_state_memory(s, wanted);
+        if (!s->segment[group])
+            return TN_NO_MEMORY;
+        s->segment_size[group] = wanted;
+    }
+    for (size_t b = 0; b < s->exec->program->buffers.len; b++)
+        if (s->exec->buffers[b].group == group && s->layout.offset[b] >= 0)
+            s->pointer[b] = (char *)s->segment[group] + s->layout.offset[b];
+    return TN_OK;
+}
+
+static tn_status ensure_scratch(struct tn_context *s, int64_t wanted)
+{
+    if (wanted <= s->scratch_size)
+        return TN_OK;
+    s->scratch_size = 0;
+    for (int w = 0; w < tn_pool_threads(s->pool); w++) {
+        free(s->scratch[w]);
+        s->scratch[w] = tn_state_memory(s, wanted);
+        if (!s->scratch[w])
+            return TN_NO_MEMORY;
+    }
+    s->scratch_size = wanted;
+    return TN_OK;
+}
+
+/* ---- launches ------------------------------------------------------------------------------------------------------------ */
+
+static bool count_programs(const struct tn_context *s, const tn_kernel *kernel, int64_t *out)
+{
+    *out = 1;
+    for (size_t i = 0; i < kernel->grid.len; i++) {
+        int64_t limit;
+        if (!tn_values_eval(&s->values, kernel->grid.at[i].limit, &limit) || limit < 0 ||
+            !tn_mul(*out, tn_ceildiv(limit, tn_max(kernel->grid.at[i].step.size, 1)), out))
+            return false;
+    }
+    return true;
+}
+
+static tn_status plan_launch(struct tn_context *s, int index)
+{
+    const tn_exec_step *step = &s->exec->steps.at[index];
+    const tn_exec_kernel *kernel = &s->exec->kernels.at[step->kernel];
+    tn_launch *l = &s->launch[index];
+    for (int i = 0; i < kernel->nsizes; i++)
+        l->sizes[i] = s->values.value[kernel->size[i]];
+    if (!count_programs(s, kernel->tile, &l->programs) || !tn_kernel_scratch(kernel->loop, l->sizes, &l->scratch))
+        return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: its grid or scratch memory overflows for these sizes", step->name);
+    l->work = tn_kernel_work(kernel->tile, &s->values);
+    l->traffic = 0;
+    for (int a = 0; a < step->step->nargs; a++)
+        l->traffic += s->layout.bytes[step->step->args[a]];
+    return ensure_scratch(s, l->scratch);
+}
+
+tn_status tn_state_plan_group(struct tn_context *s, int group)
+{
+    tn_arena scratch = {.on_oom = s->session.arena.on_oom};
+    s->valid[group] = false;
+    tn_status status = tn_layout_group(&s->session, &scratch, &s->values, group, &s->layout);
+    tn_arena_free(&scratch);
+    TN_TRY(status);
+    TN_TRY(ensure_segment(s, group));
+    for (size_t i = 0; i < s->exec->steps.len; i++)
+        if (s->exec->steps.at[i].kernel >= 0 && s->exec->steps.at[i].group == group && !s->exec->steps.at[i].step->init)
+            TN_TRY(plan_launch(s, (int)i));
+    s->valid[group] = true;
+    return TN_OK;
+}
+
+tn_status tn_state_plan_step(struct tn_context *s, int step)
+{
+    return plan_launch(s, step);
+}
+
+/* ---- shapes -------------------------------------------------------------------------------------------------------------- */
+
+static bool same_shapes(const struct tn_context *s, const DLTensor *inputs)
+{
+    for (int i = 0; i < s->exec->ninputs; i++)
+        for (int d = 0; d < inputs[i].ndim; d++)
+            if (s->shape[i][d] != inputs[i].shape[d])
+                return false;
+    return s->bound;
+}
+
+static tn_status bind(struct tn_context *s, const DLTensor *inputs)
+{
+    tn_arena scratch = {.on_oom = s->session.arena.on_oom};
+    tn_shape *shapes = TN_NEW_ARRAY(&scratch, tn_shape, (size_t)s->exec->ninputs + 1);
+    for (int i = 0; i < s->exec->ninputs; i++)
+        shapes[i] = (tn_shape){inputs[i].ndim, inputs[i].shape};
+    tn_status status = tn_values_bind(&s->session, &scratch, &s->values, shapes);
+    tn_arena_free(&scratch);
+    TN_TRY(status);
+    memset(s->valid, 0, sizeof *s->valid * (size_t)s->exec->ngroups);
+    return tn_state_plan_group(s, 0);
+}
+
+static tn_status check_input(struct tn_context *s, int i, const DLTensor *input)
+{
+    const tn_value *value = s->exec->program->graph->body->arg[i];
+    const char *name = value->name ? value->name : "";
+    tn_dtype dtype = tn_dtype_from_dlpack(input->dtype);
+    if (input->device.device_type != 1)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "input %d '%s': expected memory of the CPU (device 1), found device %d", i, name,
+                        input->device.device_type);
+    if (dtype != value->type.dtype)
+        return tn_error(&s->session, TN_INVALID, TN_NO_LOC, "input %d '%s': expected elements of type %s, found %s", i, name,
+                        tn_dtype_text(value->type.dtype), dtype == TN_NO_DTYPE ? "a type that Tenon lacks" : tn_dtype_text(dtype));
+    if (input->ndim != value->type.rank)
+        return tn_error(&s->session, TN_INVALID, TN_NO_LOC, "input %d '%s': expected rank %d, found %d", i, name, value->type.rank, input->ndim);
+    return TN_OK;
+}
+
+tn_status tn_state_bind(struct tn_context *s, const DLTensor *inputs, size_t ninputs)
+{
+    if (ninputs != (size_t)s->exec->ninputs)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "expected %d inputs, found %zu", s->exec->ninputs, ninputs);
+    for (int i = 0; i < s->exec->ninputs; i++)
+        TN_TRY(check_input(s, i, &inputs[i]));
+    if (same_shapes(s, inputs))
+        return TN_OK;
+    s->bound = false;
+    TN_TRY(bind(s, inputs));
+    for (int i = 0; i < s->exec->ninputs; i++)
+        for (int d = 0; d < inputs[i].ndim; d++)
+            s->shape[i][d] = inputs[i].shape[d];
+    s->bound = true;
+    return TN_OK;
+}
+
+void tn_state_output_shape(const struct tn_context *s, int output, int64_t *dims)
+{
+    const tn_value *value = tn_operand(s->exec->program->graph->body->last, output);
+    for (int d = 0; d < value->type.rank; d++)
+        if (!tn_values_eval(&s->values, value->type.dim[d], &dims[d]))
+            dims[d] = -1;
+}
