@@ -4,6 +4,8 @@
 
 #include "target/llvm/internal.h"
 
+enum { MOST_LANES = 256 };
+
 static void emit_block(tn_emitter *e, const tn_lblock *block);
 
 LLVMValueRef tn_emit_refuse(tn_emitter *e, LLVMTypeRef type, const char *format, ...)
@@ -48,22 +50,22 @@ static LLVMValueRef emit_bitcast(tn_emitter *e, const tn_lop *op)
     return to.dtype == TN_BOOL ? LLVMBuildICmp(e->builder, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "") : x;
 }
 
-static LLVMValueRef constant_sequence(tn_emitter *e, LLVMTypeRef scalar, const int *numbers, int n)
-{
-    LLVMValueRef *lanes = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        int64_t number = numbers ? numbers[i] : i;
-        lanes[i] = number < 0 ? LLVMGetPoison(scalar) : LLVMConstInt(scalar, (unsigned long long)number, true);
-    }
-    return LLVMConstVector(lanes, (unsigned)n);
-}
-
 static LLVMValueRef emit_iota(tn_emitter *e, const tn_lop *op)
 {
-    LLVMTypeRef scalar = tn_emit_type(e, op->result->type.dtype, 1);
-    if (op->result->type.lanes == 1)
-        return LLVMConstNull(scalar);
-    return constant_sequence(e, scalar, NULL, op->result->type.lanes);
+    LLVMValueRef lanes[MOST_LANES];
+    tn_ltype type = op->result->type;
+    for (int i = 0; i < type.lanes; i++)
+        lanes[i] = tn_emit_number(e, type.dtype, 1, tn_number_from_int(type.dtype, i));
+    return type.lanes == 1 ? lanes[0] : LLVMConstVector(lanes, (unsigned)type.lanes);
+}
+
+static LLVMValueRef lane_numbers(tn_emitter *e, const int *numbers, int n)
+{
+    LLVMValueRef lanes[MOST_LANES];
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    for (int i = 0; i < n; i++)
+        lanes[i] = numbers[i] < 0 ? LLVMGetPoison(i32) : tn_emit_int(i32, numbers[i]);
+    return LLVMConstVector(lanes, (unsigned)n);
 }
 
 /* The operands may have one lane, the result too. */
@@ -80,7 +82,7 @@ static LLVMValueRef emit_shuffle(tn_emitter *e, const tn_lop *op)
         int lane = op->lanes[0];
         return LLVMBuildExtractElement(e->builder, lane < have ? x : y, tn_emit_int(i32, lane < 0 ? 0 : lane % have), "");
     }
-    return LLVMBuildShuffleVector(e->builder, x, y, constant_sequence(e, i32, op->lanes, want), "");
+    return LLVMBuildShuffleVector(e->builder, x, y, lane_numbers(e, op->lanes, want), "");
 }
 
 static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
@@ -191,8 +193,6 @@ static void emit_trap(tn_emitter *e, const tn_lop *op)
     LLVMBuildCondBr(b, tn_emit_value(e, op->operand[0]), holds, fails);
     LLVMPositionBuilderAtEnd(b, holds);
 }
-
-enum { MOST_LANES = 256 };
 
 static void emit_op(tn_emitter *e, const tn_lop *op)
 {

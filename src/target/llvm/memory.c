@@ -70,8 +70,6 @@ static LLVMValueRef address(tn_emitter *e, const access *a)
         LLVMTypeRef type = LLVMTypeOf(offset);
         offset = LLVMBuildMul(e->builder, offset, tn_emit_int(type, a->buffer->type.lanes), "");
     }
-    if (tn_is_unsigned(a->offset_value->type.dtype) && tn_dtype_bits(a->offset_value->type.dtype) < 64)
-        offset = LLVMBuildZExt(e->builder, offset, tn_emit_int_type(e, 64, tn_emit_lanes(LLVMTypeOf(offset))), "");
     LLVMTypeRef element = tn_emit_memory_type(e, a->dtype, 1);
     if (a->mask) /* lanes that are off may point anywhere */
         return LLVMBuildGEP2(e->builder, element, a->base, &offset, 1, "");
