@@ -9,31 +9,65 @@ struct printer {
     tn_text *text;
     const tn_graph *graph;
     int64_t max_elements; /* < 0: print all */
-    tn_map named;         /* name -> the value that prints with it */
+    tn_map taken;         /* name -> the value in scope that has it */
+    tn_map named;         /* values that print with their names */
     tn_map number;        /* value -> its number + 1 */
     uint64_t numbered;
 };
 
 /* ---- values ---------------------------------------------------------------------------------------------------------------- */
 
-static void note_value(struct printer *p, const tn_value *value)
+/* A name is taken while a value of this block or one around it has it; side by side, regions may use it again. */
+static void take_name(struct printer *p, const tn_value *value)
 {
-    void **cell = value->name && *value->name ? tn_map_at_str(&p->named, value->name) : NULL;
-    if (cell && !*cell)
-        *cell = (void *)value;
-    else
+    if (!value->name || !*value->name)
+        return;
+    void **cell = tn_map_at_str(&p->taken, value->name);
+    if (*cell)
+        return;
+    *cell = (void *)value;
+    *tn_map_at(&p->named, TN_KEY(value)) = (void *)value;
+}
+
+static void release_name(struct printer *p, const tn_value *value)
+{
+    if (tn_map_get(&p->named, TN_KEY(value)))
+        *tn_map_at_str(&p->taken, value->name) = NULL;
+}
+
+/* Results are known only after their operation's regions, as in the text. */
+static void take_names(struct printer *p, const tn_block *block)
+{
+    for (int i = 0; i < block->nargs; i++)
+        take_name(p, block->arg[i]);
+    for (const tn_op *op = block->first; op; op = op->next) {
+        for (int i = 0; i < op->nregions; i++)
+            take_names(p, op->region[i]);
+        for (int i = 0; i < op->nresults; i++)
+            take_name(p, &op->result[i]);
+    }
+    for (int i = 0; i < block->nargs; i++)
+        release_name(p, block->arg[i]);
+    for (const tn_op *op = block->first; op; op = op->next)
+        for (int i = 0; i < op->nresults; i++)
+            release_name(p, &op->result[i]);
+}
+
+static void number_value(struct printer *p, const tn_value *value)
+{
+    if (!tn_map_get(&p->named, TN_KEY(value)))
         *tn_map_at(&p->number, TN_KEY(value)) = (void *)(uintptr_t)++p->numbered;
 }
 
-static void note_block(struct printer *p, const tn_block *block)
+static void number_values(struct printer *p, const tn_block *block)
 {
     for (int i = 0; i < block->nargs; i++)
-        note_value(p, block->arg[i]);
+        number_value(p, block->arg[i]);
     for (const tn_op *op = block->first; op; op = op->next) {
         for (int i = 0; i < op->nresults; i++)
-            note_value(p, &op->result[i]);
+            number_value(p, &op->result[i]);
         for (int i = 0; i < op->nregions; i++)
-            note_block(p, op->region[i]);
+            number_values(p, op->region[i]);
     }
 }
 
@@ -316,8 +350,9 @@ static void print_output_names(struct printer *p)
 void tn_text_graph_elided(tn_text *text, const tn_graph *graph, int64_t max_elements)
 {
     struct printer p = {.text = text, .graph = graph, .max_elements = max_elements};
-    p.named.arena = p.number.arena = text->arena;
-    note_block(&p, graph->body);
+    p.taken.arena = p.named.arena = p.number.arena = text->arena;
+    take_names(&p, graph->body);
+    number_values(&p, graph->body);
     print_symbols(&p);
     tn_text_add(text, "graph @");
     tn_text_symbol(text, graph->name);
