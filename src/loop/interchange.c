@@ -8,19 +8,9 @@
  * use the outer index: those move in front. The caller vouches that the iterations of both are independent. */
 #include "loop/internal.h"
 
-#include <string.h>
-
 static tn_status refuse(const tn_lfunc *func, const char *outer, const char *inner, const char *why)
 {
     return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: interchange %%%s and %%%s: %s", func->name, outer, inner, why);
-}
-
-static bool uses(const tn_lop *op, const tn_lvalue *v)
-{
-    for (int i = 0; i < op->noperands; i++)
-        if (op->operand[i] == v)
-            return true;
-    return false;
 }
 
 /* Whether all operations of the block but `inner` are pure and independent of `index`. */
@@ -28,7 +18,7 @@ static const char *obstacle(tn_lblock *block, const tn_lop *inner, tn_lvalue *in
 {
     index->scratch = index;
     for (const tn_lop *op = block->first; op; op = op->next) {
-        bool depends = uses(op, index);
+        bool depends = false;
         for (int i = 0; i < op->noperands; i++)
             depends |= op->operand[i]->scratch != NULL;
         if (op == inner && depends)
