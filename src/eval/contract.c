@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- wide arithmetic ----------------------------------------------------------------------------------------------- */
+/* ---- wide arithmetic --------------------------------------------------------------------------------------------- */
 
 static tn_dtype wide_type(const tn_tensor *a, const tn_tensor *b)
 {
@@ -14,10 +14,14 @@ static tn_dtype wide_type(const tn_tensor *a, const tn_tensor *b)
     return tn_is_float(a->dtype) || tn_is_float(b->dtype) ? TN_F64 : TN_I64;
 }
 
-static size_t wide_size(tn_dtype wide) { return wide == TN_C128 ? 16 : 8; }
+static size_t wide_size(tn_dtype wide)
+{
+    return wide == TN_C128 ? 16 : 8;
+}
 
 /* x with its dimensions in the order `axes` (rank of them), row-major, each element in the wide type. */
-static tn_status lay_out(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *axes, tn_dtype wide, void **out)
+static tn_status lay_out(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *axes, tn_dtype wide,
+                         void **out)
 {
     int64_t strides[TN_MAX_RANK], dims[TN_MAX_RANK], index[TN_MAX_RANK] = {0}, n = tn_count_of(x);
     tn_strides_of(x->rank, x->dim, strides);
@@ -66,7 +70,8 @@ static tn_number sum_integers(tn_number sum, const uint64_t *a, const uint64_t *
 }
 
 /* sum + a[a_at + i] * b[b_at + i] for i in [0, n). */
-static tn_number add_products(tn_dtype wide, tn_number sum, const void *a, int64_t a_at, const void *b, int64_t b_at, int64_t n)
+static tn_number add_products(tn_dtype wide, tn_number sum, const void *a, int64_t a_at, const void *b, int64_t b_at,
+                              int64_t n)
 {
     if (wide == TN_F64)
         return sum_real(sum, (const double *)a + a_at, (const double *)b + b_at, n);
@@ -80,14 +85,15 @@ static void store_wide(tn_eval_value *y, int64_t at, tn_number sum, tn_dtype wid
     tn_number_store(y->tensor.dtype, tn_eval_data(y), at, tn_number_convert(sum, wide, y->tensor.dtype));
 }
 
-/* ---- dot_general --------------------------------------------------------------------------------------------------- */
+/* ---- dot_general ------------------------------------------------------------------------------------------------- */
 
 /* Dimensions of one operand in the order batch, free, contracted, and their sizes. */
 typedef struct dot_side {
     int64_t axes[TN_MAX_RANK], batch, free, contracted;
 } dot_side;
 
-static bool order_axes(const tn_tensor *x, const int64_t *batch, int nbatch, const int64_t *contract, int ncontract, dot_side *out)
+static bool order_axes(const tn_tensor *x, const int64_t *batch, int nbatch, const int64_t *contract, int ncontract,
+                       dot_side *out)
 {
     int n = 0;
     *out = (dot_side){.batch = 1, .free = 1, .contracted = 1};
@@ -112,11 +118,13 @@ static bool order_axes(const tn_tensor *x, const int64_t *batch, int nbatch, con
     return true;
 }
 
-static tn_status check_pairs(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *xs, const tn_tensor *y, const int64_t *ys, int n)
+static tn_status check_pairs(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *xs,
+                             const tn_tensor *y, const int64_t *ys, int n)
 {
     for (int i = 0; i < n; i++)
         if (x->dim[xs[i]] != y->dim[ys[i]])
-            return tn_eval_expect(e, op, "size of a batch or contracting dimension of rhs", x->dim[xs[i]], y->dim[ys[i]]);
+            return tn_eval_expect(e, op, "size of a batch or contracting dimension of rhs", x->dim[xs[i]],
+                                  y->dim[ys[i]]);
     return TN_OK;
 }
 
@@ -125,12 +133,17 @@ EVAL(dot_general)
     const tn_tensor *x = &in[0]->tensor, *y = &in[1]->tensor;
     const tn_dtype wide = wide_type(x, y);
     int nbatch = 0, nbatch_y = 0, n = 0, n_y = 0;
-    const int64_t *x_batch = tn_attr_ints(op, TN_A_lhs_batch, &nbatch), *y_batch = tn_attr_ints(op, TN_A_rhs_batch, &nbatch_y);
-    const int64_t *x_contract = tn_attr_ints(op, TN_A_lhs_contract, &n), *y_contract = tn_attr_ints(op, TN_A_rhs_contract, &n_y);
+    const int64_t *x_batch = tn_attr_ints(op, TN_A_lhs_batch, &nbatch),
+                  *y_batch = tn_attr_ints(op, TN_A_rhs_batch, &nbatch_y);
+    const int64_t *x_contract = tn_attr_ints(op, TN_A_lhs_contract, &n),
+                  *y_contract = tn_attr_ints(op, TN_A_rhs_contract, &n_y);
     dot_side lhs, rhs;
     void *a, *b;
-    if (nbatch != nbatch_y || n != n_y || !order_axes(x, x_batch, nbatch, x_contract, n, &lhs) || !order_axes(y, y_batch, nbatch, y_contract, n, &rhs))
-        return tn_error(e->session, TN_INVALID, op->loc, "dot_general: batch and contracting dimensions must be distinct dimensions of the operands, in pairs");
+    if (nbatch != nbatch_y || n != n_y || !order_axes(x, x_batch, nbatch, x_contract, n, &lhs) ||
+        !order_axes(y, y_batch, nbatch, y_contract, n, &rhs))
+        return tn_error(
+            e->session, TN_INVALID, op->loc,
+            "dot_general: batch and contracting dimensions must be distinct dimensions of the operands, in pairs");
     TN_TRY(check_pairs(e, op, x, x_batch, y, y_batch, nbatch));
     TN_TRY(check_pairs(e, op, x, x_contract, y, y_contract, n));
     TN_TRY(tn_eval_result(e, op, 0, &out[0]));
@@ -147,7 +160,7 @@ EVAL(dot_general)
     return TN_OK;
 }
 
-/* ---- convolution --------------------------------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------------------------------------- */
 
 enum { MAX_SPATIAL = TN_MAX_RANK - 2 };
 
@@ -196,14 +209,18 @@ static tn_status conv_numbers(tn_evaluator *e, const tn_op *op, tn_attr_name nam
     return TN_OK;
 }
 
-static tn_status read_conv(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const tn_tensor *w, const tn_tensor *y, conv *c)
+static tn_status read_conv(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const tn_tensor *w, const tn_tensor *y,
+                           conv *c)
 {
     const int n = c->nspatial = x->rank - 2;
     c->groups = tn_attr_int(op, TN_A_feature_group_count, 1);
     c->batch_groups = tn_attr_int(op, TN_A_batch_group_count, 1);
     if (w->rank != x->rank || y->rank != x->rank || !read_layout(op, TN_A_lhs_layout, x->rank, 'b', 'f', &c->lhs) ||
-        !read_layout(op, TN_A_rhs_layout, x->rank, 'o', 'i', &c->rhs) || !read_layout(op, TN_A_out_layout, x->rank, 'b', 'f', &c->out))
-        return tn_error(e->session, TN_INVALID, op->loc, "convolution: layouts must name b, f (o, i) and the spatial dimensions 0.. of rank %d once each", x->rank);
+        !read_layout(op, TN_A_rhs_layout, x->rank, 'o', 'i', &c->rhs) ||
+        !read_layout(op, TN_A_out_layout, x->rank, 'b', 'f', &c->out))
+        return tn_error(
+            e->session, TN_INVALID, op->loc,
+            "convolution: layouts must name b, f (o, i) and the spatial dimensions 0.. of rank %d once each", x->rank);
     TN_TRY(conv_numbers(e, op, TN_A_window_strides, n, 1, c->stride));
     TN_TRY(conv_numbers(e, op, TN_A_base_dilation, n, 1, c->base));
     TN_TRY(conv_numbers(e, op, TN_A_window_dilation, n, 1, c->dilation));
@@ -211,7 +228,8 @@ static tn_status read_conv(tn_evaluator *e, const tn_op *op, const tn_tensor *x,
     TN_TRY(tn_eval_dims(e, op, TN_A_padding_low, n, c->low));
     c->taps = 1;
     for (int i = 0; i < n; i++) {
-        c->in[i] = x->dim[c->lhs.spatial[i]], c->kernel[i] = w->dim[c->rhs.spatial[i]], c->size[i] = y->dim[c->out.spatial[i]];
+        c->in[i] = x->dim[c->lhs.spatial[i]], c->kernel[i] = w->dim[c->rhs.spatial[i]],
+        c->size[i] = y->dim[c->out.spatial[i]];
         c->taps *= c->kernel[i];
         if (c->low[i] < -INT32_MAX || c->low[i] > INT32_MAX)
             return tn_eval_expect(e, op, "padding in 32 bits", 0, c->low[i]);
@@ -223,14 +241,17 @@ static tn_status read_conv(tn_evaluator *e, const tn_op *op, const tn_tensor *x,
 static tn_status check_conv(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const tn_tensor *w, const conv *c)
 {
     if (c->groups < 1 || c->batch_groups < 1 || (c->groups > 1 && c->batch_groups > 1))
-        return tn_error(e->session, TN_INVALID, op->loc, "convolution: group counts must be >= 1, one of them 1, found %" PRId64 " and %" PRId64, c->groups, c->batch_groups);
+        return tn_error(e->session, TN_INVALID, op->loc,
+                        "convolution: group counts must be >= 1, one of them 1, found %" PRId64 " and %" PRId64,
+                        c->groups, c->batch_groups);
     int64_t channels, batch;
     if (!tn_mul(c->channels, c->groups, &channels) || channels != x->dim[c->lhs.second])
         return tn_eval_expect(e, op, "input features", x->dim[c->lhs.second], channels);
     if (!tn_mul(c->batch, c->batch_groups, &batch) || batch != x->dim[c->lhs.first])
         return tn_eval_expect(e, op, "input batch", x->dim[c->lhs.first], batch);
     if (c->features != w->dim[c->rhs.first] || c->features % c->groups || c->features % c->batch_groups)
-        return tn_eval_expect(e, op, "output features, a multiple of the group counts", w->dim[c->rhs.first], c->features);
+        return tn_eval_expect(e, op, "output features, a multiple of the group counts", w->dim[c->rhs.first],
+                              c->features);
     return TN_OK;
 }
 
@@ -260,7 +281,8 @@ static int64_t find_taps(const conv *c, const int64_t *o, tap *taps)
 }
 
 /* All results at one spatial position. a: [batch][spatial][input feature], b: [output feature][kernel][channel]. */
-static void conv_at(const conv *c, const int64_t *o, const tap *taps, int64_t ntaps, tn_dtype wide, const void *a, const void *b, tn_eval_value *y)
+static void conv_at(const conv *c, const int64_t *o, const tap *taps, int64_t ntaps, tn_dtype wide, const void *a,
+                    const void *b, tn_eval_value *y)
 {
     int64_t strides[TN_MAX_RANK], place = 0, area = 1;
     tn_strides_of(y->tensor.rank, y->tensor.dim, strides);
@@ -272,8 +294,8 @@ static void conv_at(const conv *c, const int64_t *o, const tap *taps, int64_t nt
             int64_t image = (batch_group * c->batch + n) * area;
             tn_number sum = {0};
             for (int64_t t = 0; t < ntaps; t++)
-                sum = add_products(wide, sum, a, (image + taps[t].lhs) * c->channels * c->groups + group * c->channels, b,
-                                   (f * c->taps + taps[t].rhs) * c->channels, c->channels);
+                sum = add_products(wide, sum, a, (image + taps[t].lhs) * c->channels * c->groups + group * c->channels,
+                                   b, (f * c->taps + taps[t].rhs) * c->channels, c->channels);
             store_wide(y, place + n * strides[c->out.first] + f * strides[c->out.second], sum, wide);
         }
 }

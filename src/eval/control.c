@@ -23,7 +23,8 @@ EVAL(return) /* out: the results of the block that ends */
 }
 
 /* The regions' signatures were verified; a graph built wrongly must still not write past `out`. */
-static tn_status run_region(tn_evaluator *e, const tn_op *op, int index, tn_eval_value *const *args, int nargs, tn_eval_value **out, int nout)
+static tn_status run_region(tn_evaluator *e, const tn_op *op, int index, tn_eval_value *const *args, int nargs,
+                            tn_eval_value **out, int nout)
 {
     const tn_block *block = op->region[index];
     if (block->nargs != nargs)
@@ -33,13 +34,17 @@ static tn_status run_region(tn_evaluator *e, const tn_op *op, int index, tn_eval
     return tn_eval_block(e, block, args, out);
 }
 
-EVAL(composite) { return run_region(e, op, 0, in, op->noperands, out, op->nresults); }
+EVAL(composite)
+{
+    return run_region(e, op, 0, in, op->noperands, out, op->nresults);
+}
 
 EVAL(custom_call)
 {
     (void)in, (void)out;
     const tn_attr *name = tn_find_attr(op, TN_A_name);
-    return tn_error(e->session, TN_UNSUPPORTED, op->loc, "custom_call: the reference interpreter cannot call '%s'", name ? name->s : "");
+    return tn_error(e->session, TN_UNSUPPORTED, op->loc, "custom_call: the reference interpreter cannot call '%s'",
+                    name ? name->s : "");
 }
 
 EVAL(if)
@@ -54,14 +59,18 @@ EVAL(if)
     return run_region(e, op, (int)branch, NULL, 0, out, op->nresults);
 }
 
-EVAL(case) { return tn_eval_if(e, op, in, out); }
+EVAL(case)
+{
+    return tn_eval_if(e, op, in, out);
+}
 
 /* Runs region 0 on the state: goes on while it returns true. */
 static tn_status holds(tn_evaluator *e, const tn_op *op, tn_eval_value *const *state, bool *yes)
 {
     tn_eval_value *result = NULL;
     TN_TRY(run_region(e, op, 0, state, op->noperands, &result, 1));
-    tn_status status = result->tensor.rank ? tn_eval_expect(e, op, "rank of the condition", 0, result->tensor.rank) : TN_OK;
+    tn_status status =
+        result->tensor.rank ? tn_eval_expect(e, op, "rank of the condition", 0, result->tensor.rank) : TN_OK;
     *yes = status == TN_OK && tn_at(&result->tensor, 0).u != 0;
     tn_eval_release(e, result);
     return status;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 tn_kernel tn_kernel_of(const tn_op *op)
 {
@@ -20,7 +20,8 @@ tn_kernel tn_kernel_of(const tn_op *op)
         k.kind = TN_KERNEL_COMPLEX;
         break;
     case TN_OP_convert:
-        k.kind = tn_attr_int(op, TN_A_saturate, 0) && (k.to == TN_F8E4M3 || k.to == TN_F8E5M2) ? TN_KERNEL_SATURATE : TN_KERNEL_CONVERT;
+        k.kind = tn_attr_int(op, TN_A_saturate, 0) && (k.to == TN_F8E4M3 || k.to == TN_F8E5M2) ? TN_KERNEL_SATURATE
+                                                                                               : TN_KERNEL_CONVERT;
         break;
     case TN_OP_reduce_precision:
         k.kind = TN_KERNEL_PRECISION;
@@ -68,12 +69,18 @@ typedef struct float_format {
 static float_format format_of(tn_dtype dtype)
 {
     switch (dtype) {
-    case TN_F8E4M3: return (float_format){4, 3};
-    case TN_F8E5M2: return (float_format){5, 2};
-    case TN_F16: return (float_format){5, 10};
-    case TN_BF16: return (float_format){8, 7};
-    case TN_F32: return (float_format){8, 23};
-    default: return (float_format){11, 52};
+    case TN_F8E4M3:
+        return (float_format){4, 3};
+    case TN_F8E5M2:
+        return (float_format){5, 2};
+    case TN_F16:
+        return (float_format){5, 10};
+    case TN_BF16:
+        return (float_format){8, 7};
+    case TN_F32:
+        return (float_format){8, 23};
+    default:
+        return (float_format){11, 52};
     }
 }
 
@@ -109,26 +116,33 @@ static tn_number reduce_precision(const tn_kernel *k, tn_number x)
 tn_number tn_kernel_eval(const tn_kernel *k, const tn_number *x)
 {
     switch (k->kind) {
-    case TN_KERNEL_SCALAR: return tn_scalar_eval(k->fn, k->from, x);
-    case TN_KERNEL_TOTAL_ORDER: return compare_total(k, x);
-    case TN_KERNEL_COMPLEX: return (tn_number){.f = x[0].f, .im = x[1].f};
-    case TN_KERNEL_CONVERT: return tn_number_convert(x[0], k->from, k->to);
-    case TN_KERNEL_SATURATE: return convert_saturating(k, x[0]);
-    case TN_KERNEL_PRECISION: return reduce_precision(k, x[0]);
+    case TN_KERNEL_SCALAR:
+        return tn_scalar_eval(k->fn, k->from, x);
+    case TN_KERNEL_TOTAL_ORDER:
+        return compare_total(k, x);
+    case TN_KERNEL_COMPLEX:
+        return (tn_number){.f = x[0].f, .im = x[1].f};
+    case TN_KERNEL_CONVERT:
+        return tn_number_convert(x[0], k->from, k->to);
+    case TN_KERNEL_SATURATE:
+        return convert_saturating(k, x[0]);
+    case TN_KERNEL_PRECISION:
+        return reduce_precision(k, x[0]);
     }
     return x[0];
 }
 
-/* ---- whole tensors ------------------------------------------------------------------------------------------------- */
+/* ---- whole tensors ----------------------------------------------------------------------------------------------- */
 
-/* The four sums and products of f32, where models spend their elements: +, -, *, / of floats in float round as in double
- * and then to float (double has more than twice the bits). False if this is not such a case. */
+/* The four sums and products of f32, where models spend their elements: +, -, *, / of floats in float round as in
+ * double and then to float (double has more than twice the bits). False if this is not such a case. */
 static bool fast_f32(const tn_kernel *k, tn_eval_value *const *in, float *y, int64_t n)
 {
     if (k->kind != TN_KERNEL_SCALAR || k->from != TN_F32 || tn_scalar_arity(k->fn) != 2)
         return false;
     const float *a = in[0]->tensor.data, *b = in[1]->tensor.data;
-    const int64_t sa = !in[0]->tensor.splat && tn_count_of(&in[0]->tensor) == n, sb = !in[1]->tensor.splat && tn_count_of(&in[1]->tensor) == n;
+    const int64_t sa = !in[0]->tensor.splat && tn_count_of(&in[0]->tensor) == n,
+                  sb = !in[1]->tensor.splat && tn_count_of(&in[1]->tensor) == n;
     switch (k->fn) {
     case TN_S_add:
         for (int64_t i = 0; i < n; i++)
@@ -165,7 +179,8 @@ static EVAL(elementwise)
         const tn_tensor *x = &in[j]->tensor;
         for (int d = 0; x->rank && d < y->rank; d++)
             if (x->rank != y->rank || x->dim[d] != y->dim[d])
-                return tn_eval_expect(e, op, "size of a dimension of an operand", y->dim[d], d < x->rank ? x->dim[d] : 0);
+                return tn_eval_expect(e, op, "size of a dimension of an operand", y->dim[d],
+                                      d < x->rank ? x->dim[d] : 0);
         step[j] = x->rank && !x->splat;
     }
     if (fast_f32(&k, in, tn_eval_data(out[0]), n))
@@ -179,7 +194,11 @@ static EVAL(elementwise)
     return TN_OK;
 }
 
-#define ELEMENTWISE(name) EVAL(name) { return tn_eval_elementwise(e, op, in, out); }
+#define ELEMENTWISE(name)                                                                                              \
+    EVAL(name)                                                                                                         \
+    {                                                                                                                  \
+        return tn_eval_elementwise(e, op, in, out);                                                                    \
+    }
 ELEMENTWISE(abs)
 ELEMENTWISE(negate)
 ELEMENTWISE(sign)

@@ -99,7 +99,8 @@ static bool within_facts(tn_dim symbol, int64_t value)
     return value >= symbol->lo && value <= symbol->hi && (symbol->multiple <= 1 || value % symbol->multiple == 0);
 }
 
-static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, const char *what, int axis, tn_dim dim, int64_t size)
+static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, const char *what, int axis, tn_dim dim,
+                          int64_t size)
 {
     unknown u = {.env = env};
     int64_t value = 0;
@@ -107,8 +108,9 @@ static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, cons
     if (!u.symbol) {
         if (tn_env_eval(env, dim, &value) && value == size)
             return TN_OK;
-        return tn_error(session, TN_INVALID, loc, "%s: dimension %d is %s%s, found %lld", what, axis, dim_text(session, dim),
-                        tn_dim_is_const(dim) ? "" : tn_format(&session->arena, " = %lld", (long long)value), (long long)size);
+        return tn_error(
+            session, TN_INVALID, loc, "%s: dimension %d is %s%s, found %lld", what, axis, dim_text(session, dim),
+            tn_dim_is_const(dim) ? "" : tn_format(&session->arena, " = %lld", (long long)value), (long long)size);
     }
     if (u.several || degree(&u, dim) != 1)
         return TN_OK; /* another dimension may tell */
@@ -116,8 +118,9 @@ static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, cons
         return tn_error(session, TN_INVALID, loc, "%s: dimension %d is %s, which no whole %s makes %lld", what, axis,
                         dim_text(session, dim), u.symbol->name, (long long)size);
     if (!within_facts(u.symbol, value))
-        return tn_error(session, TN_INVALID, loc, "%s: dimension %d gives %s = %lld, declared to be in [%lld, %lld] and a multiple of %lld",
-                        what, axis, u.symbol->name, (long long)value, (long long)u.symbol->lo, (long long)u.symbol->hi,
+        return tn_error(session, TN_INVALID, loc,
+                        "%s: dimension %d gives %s = %lld, declared to be in [%lld, %lld] and a multiple of %lld", what,
+                        axis, u.symbol->name, (long long)value, (long long)u.symbol->lo, (long long)u.symbol->hi,
                         (long long)u.symbol->multiple);
     tn_env_set(env, u.symbol->name, value);
     return TN_OK;
@@ -125,13 +128,15 @@ static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, cons
 
 /* Symbols alone first, so that what depends on them is then a check, in whichever order the dimensions stand. A
  * dimension with two unknowns, or one that is not linear, is left to later calls. */
-tn_status tn_env_bind(tn_session *session, tn_dim_env *env, tn_loc loc, const char *what, const tn_type *type, int rank, const int64_t *dims)
+tn_status tn_env_bind(tn_session *session, tn_dim_env *env, tn_loc loc, const char *what, const tn_type *type, int rank,
+                      const int64_t *dims)
 {
     if (rank != type->rank)
         return tn_error(session, TN_INVALID, loc, "%s: rank is %d, found %d", what, type->rank, rank);
     for (int i = 0; i < rank; i++)
         if (dims[i] < 0)
-            return tn_error(session, TN_INVALID, loc, "%s: dimension %d is negative, found %lld", what, i, (long long)dims[i]);
+            return tn_error(session, TN_INVALID, loc, "%s: dimension %d is negative, found %lld", what, i,
+                            (long long)dims[i]);
     for (int i = 0; i < rank; i++)
         if (type->dim[i]->kind == TN_DIM_SYMBOL)
             TN_TRY(bind_one(session, env, loc, what, i, type->dim[i], dims[i]));

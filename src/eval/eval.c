@@ -15,13 +15,15 @@ static const tn_eval_fn functions[TN_OP_COUNT] = {
 #undef OP
 };
 
-/* ---- memory and work ----------------------------------------------------------------------------------------------- */
+/* ---- memory and work --------------------------------------------------------------------------------------------- */
 
 static tn_status reserve(tn_evaluator *e, tn_loc loc, size_t bytes)
 {
     int64_t total;
     if (bytes > INT64_MAX || !tn_add(e->bytes, (int64_t)bytes, &total) || total > e->max_bytes)
-        return tn_error(e->session, TN_NO_MEMORY, loc, "evaluation needs %zu bytes more, %" PRId64 " of at most %" PRId64 " are in use; raise max_bytes",
+        return tn_error(e->session, TN_NO_MEMORY, loc,
+                        "evaluation needs %zu bytes more, %" PRId64 " of at most %" PRId64
+                        " are in use; raise max_bytes",
                         bytes, e->bytes, e->max_bytes);
     e->bytes = total;
     return TN_OK;
@@ -31,6 +33,16 @@ static tn_status out_of_memory(tn_evaluator *e, tn_loc loc, size_t bytes)
 {
     e->bytes -= (int64_t)bytes;
     return tn_error(e->session, TN_NO_MEMORY, loc, "no memory for %zu bytes of a tensor", bytes);
+}
+
+/* Sizes of zero count as one: strides, and products of some of the dimensions, must not overflow either. */
+static bool sizes_fit(int rank, const int64_t *dims)
+{
+    int64_t product = 1;
+    for (int i = 0; i < rank; i++)
+        if (!tn_mul(product, dims[i] > 0 ? dims[i] : 1, &product))
+            return false;
+    return true;
 }
 
 tn_status tn_eval_new(tn_evaluator *e, tn_loc loc, tn_dtype dtype, int rank, const int64_t *dims, tn_eval_value **out)
@@ -43,7 +55,7 @@ tn_status tn_eval_new(tn_evaluator *e, tn_loc loc, tn_dtype dtype, int rank, con
             return tn_error(e->session, TN_INVALID, loc, "dimension %d of a result is negative: %" PRId64, i, dims[i]);
         t.dim[i] = dims[i];
     }
-    if (!tn_tensor_count(&t, &count) || !tn_dtype_bytes(dtype, count, &bytes) ||
+    if (!sizes_fit(rank, dims) || !tn_tensor_count(&t, &count) || !tn_dtype_bytes(dtype, count, &bytes) ||
         __builtin_add_overflow(bytes, 2 * (size_t)ALIGNMENT, &padded) || padded > INT64_MAX / 2)
         return tn_error(e->session, TN_NO_MEMORY, loc, "size of a result overflows");
     TN_TRY(reserve(e, loc, bytes));
@@ -80,7 +92,8 @@ void tn_eval_release(tn_evaluator *e, tn_eval_value *v)
 tn_status tn_eval_alloc(tn_evaluator *e, tn_loc loc, int64_t n, size_t size, void *out)
 {
     size_t bytes, total;
-    if (n < 0 || __builtin_mul_overflow((size_t)n, size, &bytes) || __builtin_add_overflow(bytes, 2 * (size_t)ALIGNMENT, &total))
+    if (n < 0 || __builtin_mul_overflow((size_t)n, size, &bytes) ||
+        __builtin_add_overflow(bytes, 2 * (size_t)ALIGNMENT, &total))
         return tn_error(e->session, TN_NO_MEMORY, loc, "size of working memory overflows");
     TN_TRY(reserve(e, loc, total));
     tn_eval_scratch *block = calloc(1, total);
@@ -108,7 +121,8 @@ tn_status tn_eval_work(tn_evaluator *e, tn_loc loc, int64_t steps, int64_t each)
     if (!tn_mul(steps, each, &more) || !tn_add(e->work, more, &e->work))
         e->work = INT64_MAX;
     if (e->max_work && e->work > e->max_work)
-        return tn_error(e->session, TN_UNSUPPORTED, loc, "evaluation takes more than %" PRId64 " steps; raise max_work", e->max_work);
+        return tn_error(e->session, TN_UNSUPPORTED, loc, "evaluation takes more than %" PRId64 " steps; raise max_work",
+                        e->max_work);
     return TN_OK;
 }
 
@@ -118,7 +132,8 @@ tn_status tn_eval_dim(tn_evaluator *e, tn_loc loc, tn_dim dim, int64_t *out)
         return TN_OK;
     tn_text text = {.arena = &e->session->arena};
     tn_text_dim(&text, dim);
-    return tn_error(e->session, TN_INVALID, loc, "dimension %s has no value: a symbol is not bound, or it overflows or divides by 0", text.at);
+    return tn_error(e->session, TN_INVALID, loc,
+                    "dimension %s has no value: a symbol is not bound, or it overflows or divides by 0", text.at);
 }
 
 tn_status tn_eval_dims(tn_evaluator *e, const tn_op *op, tn_attr_name name, int expected, int64_t *out)
@@ -134,7 +149,8 @@ tn_status tn_eval_dims(tn_evaluator *e, const tn_op *op, tn_attr_name name, int 
 
 tn_status tn_eval_expect(tn_evaluator *e, const tn_op *op, const char *what, int64_t expected, int64_t found)
 {
-    return tn_error(e->session, TN_INVALID, op->loc, "%s: %s: expected %" PRId64 ", found %" PRId64, tn_op_name(op->code), what, expected, found);
+    return tn_error(e->session, TN_INVALID, op->loc, "%s: %s: expected %" PRId64 ", found %" PRId64,
+                    tn_op_name(op->code), what, expected, found);
 }
 
 tn_status tn_eval_result(tn_evaluator *e, const tn_op *op, int i, tn_eval_value **out)
@@ -146,14 +162,18 @@ tn_status tn_eval_result(tn_evaluator *e, const tn_op *op, int i, tn_eval_value 
     return tn_eval_new(e, op->loc, type->dtype, type->rank, dims, out);
 }
 
-/* ---- one operation ------------------------------------------------------------------------------------------------- */
+/* ---- one operation ----------------------------------------------------------------------------------------------- */
 
 /* A tensor must be what the graph says it is: every function below relies on it to stay inside its buffers. */
-static tn_status check_value(tn_evaluator *e, const tn_op *op, const char *what, const tn_type *type, const tn_tensor *t)
+static tn_status check_value(tn_evaluator *e, const tn_op *op, const char *what, const tn_type *type,
+                             const tn_tensor *t)
 {
     if (t->dtype != type->dtype || t->rank != type->rank)
-        return tn_error(e->session, TN_INVALID, op->loc, "%s: %s is %s of rank %d, found %s of rank %d", tn_op_name(op->code), what,
-                        tn_dtype_text(type->dtype), type->rank, tn_dtype_text(t->dtype), t->rank);
+        return tn_error(e->session, TN_INVALID, op->loc, "%s: %s is %s of rank %d, found %s of rank %d",
+                        tn_op_name(op->code), what, tn_dtype_text(type->dtype), type->rank, tn_dtype_text(t->dtype),
+                        t->rank);
+    if (!sizes_fit(t->rank, t->dim))
+        return tn_error(e->session, TN_NO_MEMORY, op->loc, "%s: sizes of %s overflow", tn_op_name(op->code), what);
     for (int i = 0; i < t->rank; i++) {
         int64_t size;
         TN_TRY(tn_eval_dim(e, op->loc, type->dim[i], &size));
@@ -185,7 +205,7 @@ static tn_status run_op(tn_evaluator *e, const tn_op *op, tn_eval_value *const *
     return status;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static int count_uses(const tn_value *v)
 {
@@ -206,7 +226,10 @@ static void define(tn_evaluator *e, const tn_value *v, tn_eval_value *value)
         tn_eval_release(e, value), e->slot[v->id] = NULL;
 }
 
-static const tn_block *block_of(const tn_value *v) { return v->def ? v->def->block : v->block; }
+static const tn_block *block_of(const tn_value *v)
+{
+    return v->def ? v->def->block : v->block;
+}
 
 /* `op` has run: ends the uses that it and the operations inside it make of values of its own block. What they use from
  * further out ends when the operation of that block ends, since a loop may run op again. */
@@ -246,7 +269,8 @@ static tn_status step(tn_evaluator *e, const tn_op *op, tn_eval_value **results)
         const tn_value *v = tn_operand(op, i);
         in[i] = v->id < e->slots ? e->slot[v->id] : NULL;
         if (!in[i])
-            return tn_error(e->session, TN_INVALID, op->loc, "%s: operand %d is not known here", tn_op_name(op->code), i);
+            return tn_error(e->session, TN_INVALID, op->loc, "%s: operand %d is not known here", tn_op_name(op->code),
+                            i);
     }
     TN_TRY(run_op(e, op, in, out, nout));
     tn_status status = watch(e, op, out);
@@ -287,9 +311,10 @@ tn_status tn_eval_block(tn_evaluator *e, const tn_block *block, tn_eval_value *c
     return status;
 }
 
-/* ---- entry points -------------------------------------------------------------------------------------------------- */
+/* ---- entry points ------------------------------------------------------------------------------------------------ */
 
-static tn_status start(tn_evaluator *e, tn_session *session, const tn_graph *graph, const tn_eval_options *options, tn_loc loc)
+static tn_status start(tn_evaluator *e, tn_session *session, const tn_graph *graph, const tn_eval_options *options,
+                       tn_loc loc)
 {
     *e = (tn_evaluator){.session = session, .options = options};
     e->max_bytes = options && options->max_bytes ? options->max_bytes : (int64_t)8 << 30;
@@ -328,7 +353,8 @@ static tn_tensor *copy_out(tn_arena *arena, const tn_tensor *t)
 }
 
 /* Binds symbols input by input, twice: an input may hold a symbol that a later one gives. */
-static tn_status bind_inputs(tn_session *session, const tn_graph *graph, const tn_tensor *const *inputs, tn_dim_env *env)
+static tn_status bind_inputs(tn_session *session, const tn_graph *graph, const tn_tensor *const *inputs,
+                             tn_dim_env *env)
 {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < graph->body->nargs; i++) {
@@ -360,7 +386,8 @@ static tn_status check_equal(tn_session *session, const tn_graph *graph, const t
 }
 
 /* Borrows the inputs, runs the body, copies the results out. */
-static tn_status run_body(tn_evaluator *e, tn_arena *arena, const tn_graph *graph, const tn_tensor *const *inputs, tn_tensor **outputs)
+static tn_status run_body(tn_evaluator *e, tn_arena *arena, const tn_graph *graph, const tn_tensor *const *inputs,
+                          tn_tensor **outputs)
 {
     const tn_block *body = graph->body;
     tn_eval_value **args, **results;
@@ -401,7 +428,8 @@ tn_status tn_eval_graph(tn_session *session, tn_arena *arena, const tn_graph *gr
     return status;
 }
 
-static tn_status run_single(tn_evaluator *e, tn_arena *arena, const tn_op *op, const tn_tensor *const *operands, tn_tensor **results)
+static tn_status run_single(tn_evaluator *e, tn_arena *arena, const tn_op *op, const tn_tensor *const *operands,
+                            tn_tensor **results)
 {
     tn_eval_value **in, **out;
     TN_TRY(tn_eval_alloc(e, op->loc, op->noperands, sizeof *in, &in));

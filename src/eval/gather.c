@@ -13,9 +13,13 @@ typedef struct indexing {
     int64_t operand_strides[TN_MAX_RANK], index_strides[TN_MAX_RANK + 1];
 } indexing;
 
-static indexing gather_indexing(const tn_op *op, const tn_tensor *operand, const tn_tensor *indices, const tn_tensor *slice)
+static indexing gather_indexing(const tn_op *op, const tn_tensor *operand, const tn_tensor *indices,
+                                const tn_tensor *slice)
 {
-    indexing x = {.operand = operand, .indices = indices, .slice = slice, .vector_dim = tn_attr_int(op, TN_A_index_vector_dim, 0)};
+    indexing x = {.operand = operand,
+                  .indices = indices,
+                  .slice = slice,
+                  .vector_dim = tn_attr_int(op, TN_A_index_vector_dim, 0)};
     x.window = tn_attr_ints(op, TN_A_offset_dims, &x.nwindow);
     x.dropped = tn_attr_ints(op, TN_A_collapsed_slice_dims, &x.ndropped);
     x.batching = tn_attr_ints(op, TN_A_operand_batching_dims, &x.nbatching);
@@ -24,9 +28,13 @@ static indexing gather_indexing(const tn_op *op, const tn_tensor *operand, const
     return x;
 }
 
-static indexing scatter_indexing(const tn_op *op, const tn_tensor *operand, const tn_tensor *indices, const tn_tensor *slice)
+static indexing scatter_indexing(const tn_op *op, const tn_tensor *operand, const tn_tensor *indices,
+                                 const tn_tensor *slice)
 {
-    indexing x = {.operand = operand, .indices = indices, .slice = slice, .vector_dim = tn_attr_int(op, TN_A_index_vector_dim, 0)};
+    indexing x = {.operand = operand,
+                  .indices = indices,
+                  .slice = slice,
+                  .vector_dim = tn_attr_int(op, TN_A_index_vector_dim, 0)};
     x.window = tn_attr_ints(op, TN_A_update_window_dims, &x.nwindow);
     x.dropped = tn_attr_ints(op, TN_A_inserted_window_dims, &x.ndropped);
     x.batching = tn_attr_ints(op, TN_A_input_batching_dims, &x.nbatching);
@@ -51,11 +59,14 @@ static tn_status prepare(tn_evaluator *e, const tn_op *op, indexing *x)
     if (x->vector_dim < 0 || x->vector_dim > index_rank)
         return tn_eval_expect(e, op, "index_vector_dim at most", index_rank, x->vector_dim);
     if (!all_below(x->window, x->nwindow, x->slice->rank) || !all_below(x->dropped, x->ndropped, rank) ||
-        !all_below(x->batching, x->nbatching, rank) || !all_below(x->indices_batching, x->nindices_batching, index_rank) ||
-        !all_below(x->map, x->nmap, rank))
-        return tn_error(e->session, TN_INVALID, op->loc, "%s: a dimension number is out of range", tn_op_name(op->code));
+        !all_below(x->batching, x->nbatching, rank) ||
+        !all_below(x->indices_batching, x->nindices_batching, index_rank) || !all_below(x->map, x->nmap, rank) ||
+        tn_among(x->vector_dim, x->indices_batching, x->nindices_batching))
+        return tn_error(e->session, TN_INVALID, op->loc, "%s: a dimension number is out of range",
+                        tn_op_name(op->code));
     if (x->nwindow + x->ndropped + x->nbatching != rank || x->nbatching != x->nindices_batching)
-        return tn_eval_expect(e, op, "window, dropped and batching dimensions in all", rank, x->nwindow + x->ndropped + x->nbatching);
+        return tn_eval_expect(e, op, "window, dropped and batching dimensions in all", rank,
+                              x->nwindow + x->ndropped + x->nbatching);
     if (batch_rank != vectors)
         return tn_eval_expect(e, op, "rank of the slices' batch", vectors, batch_rank);
     int64_t vector = x->vector_dim < index_rank ? x->indices->dim[x->vector_dim] : 1;
@@ -75,8 +86,8 @@ static tn_status prepare(tn_evaluator *e, const tn_op *op, indexing *x)
     return TN_OK;
 }
 
-/* Position in the operand, dimension by dimension, of slice element `at`: the start that the index vector gives (clamped
- * to [0, dim - sizes] if sizes is given), the batch position, and the offset inside the window. */
+/* Position in the operand, dimension by dimension, of slice element `at`: the start that the index vector gives
+ * (clamped to [0, dim - sizes] if sizes is given), the batch position, and the offset inside the window. */
 static void locate(const indexing *x, const int64_t *at, const int64_t *sizes, int64_t *position)
 {
     int64_t batch[TN_MAX_RANK] = {0}, window[TN_MAX_RANK] = {0}, base = 0;
@@ -163,7 +174,8 @@ EVAL(scatter)
         if (tn_count_of(&in[j]->tensor) != all[0] || tn_count_of(&out[j]->tensor) != all[0])
             return tn_eval_expect(e, op, "elements of an operand", all[0], tn_count_of(&in[j]->tensor));
         if (tn_count_of(&in[n + 1 + j]->tensor) != tn_count_of(updates))
-            return tn_eval_expect(e, op, "elements of the updates", tn_count_of(updates), tn_count_of(&in[n + 1 + j]->tensor));
+            return tn_eval_expect(e, op, "elements of the updates", tn_count_of(updates),
+                                  tn_count_of(&in[n + 1 + j]->tensor));
         tn_copy_box(out[j], 0, unit, &in[j]->tensor, 0, unit, 1, all);
     }
     const int64_t count = tn_count_of(updates);

@@ -40,7 +40,8 @@ EVAL(batch_norm_inference)
         return tn_eval_expect(e, op, "feature_index below the rank", x->rank - 1, feature);
     for (int j = 1; j < 5; j++)
         if (in[j]->tensor.rank != 1 || in[j]->tensor.dim[0] != x->dim[feature])
-            return tn_eval_expect(e, op, "elements of scale, offset, mean and variance", x->dim[feature], tn_count_of(&in[j]->tensor));
+            return tn_eval_expect(e, op, "elements of scale, offset, mean and variance", x->dim[feature],
+                                  tn_count_of(&in[j]->tensor));
     tn_strides_of(x->rank, x->dim, strides);
     const int64_t n = tn_count_of(x);
     TN_TRY(tn_eval_work(e, op->loc, n, 4));
@@ -54,7 +55,7 @@ EVAL(batch_norm_inference)
     return TN_OK;
 }
 
-/* ---- fft ----------------------------------------------------------------------------------------------------------- */
+/* ---- fft --------------------------------------------------------------------------------------------------------- */
 
 static int64_t smallest_factor(int64_t n)
 {
@@ -74,8 +75,10 @@ static int64_t products_each(int64_t n)
 }
 
 /* y[k] = sum_j x[j * step] * root[j * k * (length / n) mod length], by Cooley-Tukey on the smallest factor p of n: p
- * transforms of the elements j = r mod p, then their sums. root[i] = exp(-+2 pi i / length). y and spare hold n elements. */
-static void transform(const complex128 *x, int64_t step, complex128 *y, complex128 *spare, int64_t n, const complex128 *root, int64_t length)
+ * transforms of the elements j = r mod p, then their sums. root[i] = exp(-+2 pi i / length). y and spare hold n
+ * elements. */
+static void transform(const complex128 *x, int64_t step, complex128 *y, complex128 *spare, int64_t n,
+                      const complex128 *root, int64_t length)
 {
     if (n == 1) {
         y[0] = x[0];
@@ -123,7 +126,8 @@ static void fft_line(const fft_axis *f, complex128 *data, int64_t step)
 }
 
 /* All lines along `axis` of a row-major complex tensor. */
-static tn_status fft_along(tn_evaluator *e, const tn_op *op, complex128 *data, int rank, const int64_t *dims, int axis, bool inverse)
+static tn_status fft_along(tn_evaluator *e, const tn_op *op, complex128 *data, int rank, const int64_t *dims, int axis,
+                           bool inverse)
 {
     int64_t strides[TN_MAX_RANK], lines[TN_MAX_RANK], index[TN_MAX_RANK] = {0};
     fft_axis f;
@@ -165,7 +169,8 @@ EVAL(fft)
 {
     const tn_tensor *x = &in[0]->tensor;
     const char *type = tn_find_attr(op, TN_A_fft_type)->s;
-    const bool inverse = !strcmp(type, "IFFT") || !strcmp(type, "IRFFT"), from_half = !strcmp(type, "IRFFT"), to_half = !strcmp(type, "RFFT");
+    const bool inverse = !strcmp(type, "IFFT") || !strcmp(type, "IRFFT"), from_half = !strcmp(type, "IRFFT"),
+               to_half = !strcmp(type, "RFFT");
     int n = 0;
     const int64_t *length = tn_attr_ints(op, TN_A_fft_length, &n);
     complex128 *data;
@@ -178,7 +183,8 @@ EVAL(fft)
     for (int d = 0; d < x->rank; d++) {
         bool last = d == x->rank - 1;
         dims[d] = d < x->rank - n ? x->dim[d] : length[d - x->rank + n];
-        int64_t expected = last && from_half ? dims[d] / 2 + 1 : dims[d], produced = last && to_half ? dims[d] / 2 + 1 : dims[d];
+        int64_t expected = last && from_half ? dims[d] / 2 + 1 : dims[d],
+                produced = last && to_half ? dims[d] / 2 + 1 : dims[d];
         if (dims[d] < 0 || x->dim[d] != expected || out[0]->tensor.dim[d] != produced)
             return tn_eval_expect(e, op, "size of an operand's dimension", expected, x->dim[d]);
         if (!tn_mul(full, dims[d], &full))
@@ -200,9 +206,10 @@ EVAL(fft)
     return TN_OK;
 }
 
-/* ---- matrices ------------------------------------------------------------------------------------------------------ */
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* Row-column-wise l with l * conj(l)^T = a, from the lower triangle of a; a matrix that is not positive definite gives NaN. */
+/* Row-column-wise l with l * conj(l)^T = a, from the lower triangle of a; a matrix that is not positive definite gives
+ * NaN. */
 static void factor(complex128 *a, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -281,12 +288,16 @@ EVAL(triangular_solve)
     TN_TRY(tn_eval_result(e, op, 0, &out[0]));
     const int r = a->rank;
     if (r < 2 || b->rank != r || a->dim[r - 1] != a->dim[r - 2] || b->dim[left ? r - 2 : r - 1] != a->dim[r - 1])
-        return tn_eval_expect(e, op, "rows (columns on the right side) of b", r < 2 ? 0 : a->dim[r - 1], b->rank == r && r >= 2 ? b->dim[left ? r - 2 : r - 1] : 0);
+        return tn_eval_expect(e, op, "rows (columns on the right side) of b", r < 2 ? 0 : a->dim[r - 1],
+                              b->rank == r && r >= 2 ? b->dim[left ? r - 2 : r - 1] : 0);
     for (int d = 0; d < r - 2; d++)
         if (a->dim[d] != b->dim[d])
             return tn_eval_expect(e, op, "size of a batch dimension of b", a->dim[d], b->dim[d]);
     /* x * m = b is m^T * x^T = b^T: on the right side, rows of b are solved with the matrix transposed once more. */
-    triangle t = {.a = a, .n = a->dim[r - 1], .unit = tn_attr_int(op, TN_A_unit_diagonal, 0), .conjugate = !strcmp(transpose, "ADJOINT")};
+    triangle t = {.a = a,
+                  .n = a->dim[r - 1],
+                  .unit = tn_attr_int(op, TN_A_unit_diagonal, 0),
+                  .conjugate = !strcmp(transpose, "ADJOINT")};
     t.swap = transposed == left;
     t.lower = (tn_attr_int(op, TN_A_lower, 0) != 0) != t.swap;
     const int64_t n = t.n, lines = b->dim[left ? r - 1 : r - 2], count = tn_count_of(b), each = n * lines;

@@ -1,14 +1,15 @@
-/* Operations that make or move data: each result element is one operand element, padding, or its own position. Moves are
- * copies of a strided box from one tensor to another. */
+/* Operations that make or move data: each result element is one operand element, padding, or its own position. Moves
+ * are copies of a strided box from one tensor to another. */
 #include "eval/internal.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- the one copy -------------------------------------------------------------------------------------------------- */
+/* ---- the one copy ------------------------------------------------------------------------------------------------ */
 
-static void copy_row(const tn_eval_value *to, int64_t at, int64_t step, const tn_tensor *from, int64_t from_at, int64_t from_step, int64_t n)
+static void copy_row(const tn_eval_value *to, int64_t at, int64_t step, const tn_tensor *from, int64_t from_at,
+                     int64_t from_step, int64_t n)
 {
     const tn_dtype dtype = to->tensor.dtype;
     const size_t size = (size_t)tn_dtype_bits(dtype) / 8;
@@ -43,12 +44,14 @@ void tn_copy_box(tn_eval_value *to, int64_t to_at, const int64_t *to_strides, co
         int64_t at = to_at, source = from_at;
         for (int i = 0; i < outer; i++)
             at += index[i] * to_strides[i], source += index[i] * from_strides[i];
-        copy_row(to, at, rank ? to_strides[outer] : 0, from, source, rank ? from_strides[outer] : 0, rank ? sizes[outer] : 1);
+        copy_row(to, at, rank ? to_strides[outer] : 0, from, source, rank ? from_strides[outer] : 0,
+                 rank ? sizes[outer] : 1);
     } while (tn_next_index(outer, sizes, index));
 }
 
 /* Fills the whole result from `from`, whose position is from_at + sum index[i] * from_strides[i]. */
-static tn_status fill(tn_evaluator *e, const tn_op *op, tn_eval_value *to, const tn_tensor *from, int64_t from_at, const int64_t *from_strides)
+static tn_status fill(tn_evaluator *e, const tn_op *op, tn_eval_value *to, const tn_tensor *from, int64_t from_at,
+                      const int64_t *from_strides)
 {
     int64_t strides[TN_MAX_RANK];
     tn_strides_of(to->tensor.rank, to->tensor.dim, strides);
@@ -57,7 +60,7 @@ static tn_status fill(tn_evaluator *e, const tn_op *op, tn_eval_value *to, const
     return TN_OK;
 }
 
-/* ---- sources ------------------------------------------------------------------------------------------------------- */
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
 
 EVAL(constant)
 {
@@ -78,7 +81,8 @@ EVAL(iota)
     tn_strides_of(y->rank, y->dim, strides);
     TN_TRY(tn_eval_work(e, op->loc, n, 1));
     for (int64_t i = 0; i < n; i++)
-        tn_number_store(y->dtype, tn_eval_data(out[0]), i, tn_number_from_int(y->dtype, i / strides[axis] % y->dim[axis]));
+        tn_number_store(y->dtype, tn_eval_data(out[0]), i,
+                        tn_number_from_int(y->dtype, i / strides[axis] % y->dim[axis]));
     return TN_OK;
 }
 
@@ -103,19 +107,22 @@ EVAL(define_dimension)
     if (upper)
         TN_TRY(tn_eval_dim(e, op->loc, upper->dim, &most));
     if (size < 0 || size < symbol->lo || size > most || (symbol->multiple > 1 && size % symbol->multiple))
-        return tn_error(e->session, TN_INVALID, op->loc, "define_dimension: %s is to be in [%" PRId64 ", %" PRId64 "] and a multiple of %" PRId64 ", found %" PRId64,
+        return tn_error(e->session, TN_INVALID, op->loc,
+                        "define_dimension: %s is to be in [%" PRId64 ", %" PRId64 "] and a multiple of %" PRId64
+                        ", found %" PRId64,
                         symbol->name, symbol->lo, most, symbol->multiple, size);
     if (!e->env)
         return tn_error(e->session, TN_UNSUPPORTED, op->loc, "define_dimension: no symbols may be defined here");
     if (tn_env_set(e->env, symbol->name, size))
         return TN_OK;
     if (!op->block->parent)
-        return tn_error(e->session, TN_INVALID, op->loc, "define_dimension: %s already has another value than %" PRId64, symbol->name, size);
+        return tn_error(e->session, TN_INVALID, op->loc, "define_dimension: %s already has another value than %" PRId64,
+                        symbol->name, size);
     *(int64_t *)tn_map_get_str(&e->env->values, symbol->name) = size;
     return TN_OK;
 }
 
-/* ---- moves --------------------------------------------------------------------------------------------------------- */
+/* ---- moves ------------------------------------------------------------------------------------------------------- */
 
 EVAL(broadcast_in_dim)
 {
@@ -161,7 +168,8 @@ EVAL(transpose)
     tn_strides_of(n, x->dim, from);
     for (int i = 0; i < n; i++) {
         if (permutation[i] < 0 || permutation[i] >= n || out[0]->tensor.dim[i] != x->dim[permutation[i]])
-            return tn_eval_expect(e, op, "a dimension of the result after permutation", out[0]->tensor.dim[i], permutation[i]);
+            return tn_eval_expect(e, op, "a dimension of the result after permutation", out[0]->tensor.dim[i],
+                                  permutation[i]);
         strides[i] = from[permutation[i]];
     }
     return fill(e, op, out[0], x, 0, strides);
@@ -181,10 +189,13 @@ EVAL(slice)
     tn_strides_of(n, x->dim, strides);
     for (int i = 0; i < n; i++) {
         if (start[i] < 0 || start[i] > limit[i] || limit[i] > x->dim[i] || step[i] < 1)
-            return tn_error(e->session, TN_INVALID, op->loc, "slice: dimension %d: expected 0 <= start <= limit <= %" PRId64 " and stride >= 1, found start %" PRId64 ", limit %" PRId64 ", stride %" PRId64,
+            return tn_error(e->session, TN_INVALID, op->loc,
+                            "slice: dimension %d: expected 0 <= start <= limit <= %" PRId64
+                            " and stride >= 1, found start %" PRId64 ", limit %" PRId64 ", stride %" PRId64,
                             i, x->dim[i], start[i], limit[i], step[i]);
         if (out[0]->tensor.dim[i] != tn_ceildiv(limit[i] - start[i], step[i]))
-            return tn_eval_expect(e, op, "size of a dimension of the result", tn_ceildiv(limit[i] - start[i], step[i]), out[0]->tensor.dim[i]);
+            return tn_eval_expect(e, op, "size of a dimension of the result", tn_ceildiv(limit[i] - start[i], step[i]),
+                                  out[0]->tensor.dim[i]);
         at += start[i] * strides[i];
         strides[i] = out[0]->tensor.dim[i] > 1 ? strides[i] * step[i] : 0;
     }
@@ -205,7 +216,8 @@ EVAL(reverse)
     return fill(e, op, out[0], x, at, strides);
 }
 
-/* One dimension of pad: which operand elements [first, first + count) land inside the result, and where the first does. */
+/* One dimension of pad: which operand elements [first, first + count) land inside the result, and where the first does.
+ */
 typedef struct padded_range {
     int64_t first, count, at;
 } padded_range;
@@ -272,8 +284,8 @@ EVAL(concatenate)
 }
 
 /* Position in x (strides given) of the box that starts at the scalars `starts`, clamped so that it stays inside. */
-static tn_status clamped_start(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *strides, const int64_t *sizes,
-                               tn_eval_value *const *starts, int nstarts, int64_t *at)
+static tn_status clamped_start(tn_evaluator *e, const tn_op *op, const tn_tensor *x, const int64_t *strides,
+                               const int64_t *sizes, tn_eval_value *const *starts, int nstarts, int64_t *at)
 {
     if (nstarts != x->rank)
         return tn_eval_expect(e, op, "number of start indices", x->rank, nstarts);
@@ -283,7 +295,8 @@ static tn_status clamped_start(tn_evaluator *e, const tn_op *op, const tn_tensor
             return tn_eval_expect(e, op, "size of the slice at most", x->dim[i], sizes[i]);
         tn_number start = tn_at(&starts[i]->tensor, 0);
         int64_t most = x->dim[i] - sizes[i];
-        bool above = tn_dtype_class(starts[i]->tensor.dtype) == TN_CLASS_UINT ? start.u > (uint64_t)most : start.i > most;
+        bool above =
+            tn_dtype_class(starts[i]->tensor.dtype) == TN_CLASS_UINT ? start.u > (uint64_t)most : start.i > most;
         *at += (above ? most : tn_max(start.i, 0)) * strides[i];
     }
     return TN_OK;

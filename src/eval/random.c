@@ -10,7 +10,10 @@ typedef struct block {
     uint32_t w[4];
 } block;
 
-static uint32_t rotate_left(uint32_t x, int by) { return x << by | x >> (32 - by); }
+static uint32_t rotate_left(uint32_t x, int by)
+{
+    return x << by | x >> (32 - by);
+}
 
 static block threefry(uint64_t key, uint64_t counter)
 {
@@ -49,8 +52,8 @@ static void put_bits(tn_eval_value *y, int64_t i, uint64_t bits)
         memcpy((char *)tn_eval_data(y) + i * (width / 8), &bits, (size_t)width / 8);
 }
 
-/* The dimension whose even and odd positions take the first and second word of one counter: the first of even size, else
- * the first of the largest. */
+/* The dimension whose even and odd positions take the first and second word of one counter: the first of even size,
+ * else the first of the largest. */
 static int halved_dim(const tn_tensor *y)
 {
     int most = 0;
@@ -108,14 +111,16 @@ EVAL(rng_bit_generator)
     uint64_t state[3] = {0};
     const int64_t words = tn_count_of(given);
     if (!is_threefry && strcmp(algorithm->s, "PHILOX") && strcmp(algorithm->s, "DEFAULT"))
-        return tn_error(e->session, TN_UNSUPPORTED, op->loc, "rng_bit_generator: algorithm is THREE_FRY, PHILOX or DEFAULT, found %s", algorithm->s);
+        return tn_error(e->session, TN_UNSUPPORTED, op->loc,
+                        "rng_bit_generator: algorithm is THREE_FRY, PHILOX or DEFAULT, found %s", algorithm->s);
     if (given->dtype != TN_U64 || (words != 2 && (is_threefry || words != 3)))
         return tn_eval_expect(e, op, "words of the state, u64", 2, words);
     TN_TRY(tn_eval_result(e, op, 0, &out[0]));
     TN_TRY(tn_eval_result(e, op, 1, &out[1]));
     int width = tn_dtype_bits(out[1]->tensor.dtype);
     if (width > 64 || out[1]->tensor.dtype == TN_BOOL || tn_is_complex(out[1]->tensor.dtype))
-        return tn_error(e->session, TN_UNSUPPORTED, op->loc, "rng_bit_generator: %s has no random bits", tn_dtype_text(out[1]->tensor.dtype));
+        return tn_error(e->session, TN_UNSUPPORTED, op->loc, "rng_bit_generator: %s has no random bits",
+                        tn_dtype_text(out[1]->tensor.dtype));
     for (int64_t i = 0; i < words; i++)
         state[i] = tn_at(given, i).u;
     if (words == 2)

@@ -4,13 +4,13 @@
 #include <assert.h>
 #include <math.h>
 
-/* An accumulation in progress: n accumulators and the region that takes (accumulators…, elements…). Sums and products of
- * floats are held in double (tn_region_widen) and rounded when stored. */
+/* An accumulation in progress: n accumulators and the region that takes (accumulators…, elements…). Sums and products
+ * of floats are held in double (tn_region_widen) and rounded when stored. */
 typedef struct fold {
     tn_region region;
     int n;
     tn_eval_value *const *in; /* n inputs, n initial values */
-    bool sums; /* one input of floats, summed */
+    bool sums;                /* one input of floats, summed */
     tn_number *acc, *args, *init;
 } fold;
 
@@ -31,7 +31,8 @@ static tn_status fold_prepare(tn_evaluator *e, const tn_op *op, tn_eval_value *c
         f->init[j] = tn_number_convert(tn_at(init, 0), init->dtype, f->region.arg_type[j]);
         for (int d = 0; d < in[j]->tensor.rank; d++)
             if (in[j]->tensor.rank != in[0]->tensor.rank || in[j]->tensor.dim[d] != in[0]->tensor.dim[d])
-                return tn_eval_expect(e, op, "size of a dimension of an input", in[0]->tensor.dim[d], in[j]->tensor.dim[d]);
+                return tn_eval_expect(e, op, "size of a dimension of an input", in[0]->tensor.dim[d],
+                                      in[j]->tensor.dim[d]);
     }
     return TN_OK;
 }
@@ -53,7 +54,9 @@ static tn_status fold_step(fold *f, int64_t at)
         const tn_tensor *x = &f->in[j]->tensor;
         tn_dtype type = f->region.arg_type[f->n + j];
         f->args[j] = f->acc[j];
-        f->args[f->n + j] = at < 0 ? f->init[j] : x->dtype == type ? tn_at(x, at) : tn_number_convert(tn_at(x, at), x->dtype, type);
+        f->args[f->n + j] = at < 0             ? f->init[j]
+                            : x->dtype == type ? tn_at(x, at)
+                                               : tn_number_convert(tn_at(x, at), x->dtype, type);
     }
     return tn_region_call(&f->region, f->args, f->acc);
 }
@@ -69,9 +72,11 @@ static tn_status fold_results(tn_evaluator *e, const tn_op *op, fold *f, tn_eval
     for (int j = 0; j < f->n; j++) {
         TN_TRY(tn_eval_result(e, op, j, &out[j]));
         if (out[j]->tensor.dtype != f->region.result_type[j])
-            return tn_eval_expect(e, op, "element type of a result (as the region's)", f->region.result_type[j], out[j]->tensor.dtype);
+            return tn_eval_expect(e, op, "element type of a result (as the region's)", f->region.result_type[j],
+                                  out[j]->tensor.dtype);
         if (tn_count_of(&out[j]->tensor) != tn_count_of(&out[0]->tensor))
-            return tn_eval_expect(e, op, "elements of a result", tn_count_of(&out[0]->tensor), tn_count_of(&out[j]->tensor));
+            return tn_eval_expect(e, op, "elements of a result", tn_count_of(&out[0]->tensor),
+                                  tn_count_of(&out[j]->tensor));
     }
     return TN_OK;
 }
@@ -81,7 +86,8 @@ EVAL(reduce)
     fold f;
     int naxes = 0, nkept = 0, nreduced = 0;
     const int64_t *axes = tn_attr_ints(op, TN_A_dimensions, &naxes);
-    int64_t strides[TN_MAX_RANK], kept[TN_MAX_RANK], kept_stride[TN_MAX_RANK], reduced[TN_MAX_RANK], reduced_stride[TN_MAX_RANK];
+    int64_t strides[TN_MAX_RANK], kept[TN_MAX_RANK], kept_stride[TN_MAX_RANK], reduced[TN_MAX_RANK],
+        reduced_stride[TN_MAX_RANK];
     TN_TRY(fold_prepare(e, op, in, &f));
     TN_TRY(fold_results(e, op, &f, out));
     const tn_tensor *x = &in[0]->tensor;
@@ -113,13 +119,14 @@ EVAL(reduce)
     return TN_OK;
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
 
 /* A window that slides over an operand: position o of the result and k of the window meet operand index
  * (o * stride + k * dilation - low) / base_dilation where that is whole and in range, else padding. */
 typedef struct sliding {
     int rank;
-    int64_t size[TN_MAX_RANK], window[TN_MAX_RANK], stride[TN_MAX_RANK], dilation[TN_MAX_RANK], base[TN_MAX_RANK], low[TN_MAX_RANK];
+    int64_t size[TN_MAX_RANK], window[TN_MAX_RANK], stride[TN_MAX_RANK], dilation[TN_MAX_RANK], base[TN_MAX_RANK],
+        low[TN_MAX_RANK];
     int64_t step[TN_MAX_RANK]; /* of the operand, in elements */
     int64_t count;             /* of window positions */
 } sliding;
@@ -193,8 +200,10 @@ EVAL(reduce_window)
     return TN_OK;
 }
 
-/* The element of a window that the select region keeps: select(kept, next) false gives way to next. -1: only padding. */
-static tn_status select_in_window(tn_region *select, const tn_tensor *x, const sliding *w, const int64_t *o, int64_t *kept)
+/* The element of a window that the select region keeps: select(kept, next) false gives way to next. -1: only padding.
+ */
+static tn_status select_in_window(tn_region *select, const tn_tensor *x, const sliding *w, const int64_t *o,
+                                  int64_t *kept)
 {
     int64_t k[TN_MAX_RANK] = {0};
     *kept = -1;
@@ -242,7 +251,7 @@ EVAL(select_and_scatter)
     return TN_OK;
 }
 
-/* ---- sort ---------------------------------------------------------------------------------------------------------- */
+/* ---- sort -------------------------------------------------------------------------------------------------------- */
 
 /* One line along the sorted dimension: n tensors' elements, side by side. */
 typedef struct sort_line {
@@ -327,7 +336,8 @@ EVAL(sort)
         TN_TRY(sort_one(&s));
         for (int64_t i = 0; i < s.length; i++)
             for (int j = 0; j < s.n; j++)
-                tn_number_store(out[j]->tensor.dtype, tn_eval_data(out[j]), base + i * strides[axis], s.value[s.order[i] * s.n + j]);
+                tn_number_store(out[j]->tensor.dtype, tn_eval_data(out[j]), base + i * strides[axis],
+                                s.value[s.order[i] * s.n + j]);
     } while (tn_next_index(x->rank, lines, index));
     return TN_OK;
 }

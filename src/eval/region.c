@@ -15,7 +15,8 @@ static bool is_step(const tn_op *op)
 {
     if (op->nresults != 1 || op->result[0].type.rank != 0 || op->nregions)
         return false;
-    return op->code == TN_OP_constant || ((tn_op_traits(op->code) & TN_ELEMENTWISE) && op->noperands >= 1 && op->noperands <= 3);
+    return op->code == TN_OP_constant ||
+           ((tn_op_traits(op->code) & TN_ELEMENTWISE) && op->noperands >= 1 && op->noperands <= 3);
 }
 
 /* Registers that the straight program needs, or -1 if the region is not one. */

@@ -1,5 +1,6 @@
-/* eval_graph FILE: runs the first graph of a text file, which takes no inputs, on the reference interpreter and writes its
- * results to standard output: for each a line "type dim dim …" and the bytes. Exit 1: diagnostics are on standard error. */
+/* eval_graph FILE: runs the first graph of a text file, which takes no inputs, on the reference interpreter and writes
+ * its results to standard output: for each a line "type dim dim …" and the bytes. Exit 1: diagnostics are on standard
+ * error. */
 #include "eval/eval.h"
 
 #include <stdlib.h>

@@ -37,7 +37,8 @@ static inline void run_parse(tn_eval_run *run, const char *source)
     assert_in_range(run->graph->body->last->noperands, 0, 16);
 }
 
-static inline void run_graph(tn_eval_run *run, const char *source, const tn_tensor *const *inputs, const tn_eval_options *options)
+static inline void run_graph(tn_eval_run *run, const char *source, const tn_tensor *const *inputs,
+                             const tn_eval_options *options)
 {
     run_parse(run, source);
     run->status = tn_eval_graph(&run->session, &run->arena, run->graph, inputs, run->output, options);

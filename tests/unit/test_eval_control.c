@@ -83,7 +83,8 @@ static void symbols(void **state)
     (void)state;
     tn_eval_run run;
     run_parse(&run, doubled);
-    const tn_tensor *inputs[2] = {zeros(&run.session, TN_F32, 2, (int64_t[]){3, 10}), zeros(&run.session, TN_F32, 1, (int64_t[]){5})};
+    const tn_tensor *inputs[2] = {zeros(&run.session, TN_F32, 2, (int64_t[]){3, 10}),
+                                  zeros(&run.session, TN_F32, 1, (int64_t[]){5})};
     assert_int_equal(tn_eval_graph(&run.session, &run.arena, run.graph, inputs, run.output, NULL), TN_OK);
     assert_int_equal(tn_tensor_at(run.output[0], 0).i, 5);
     assert_int_equal(run.output[1]->dim[0], 6);
@@ -108,7 +109,8 @@ static void wrong_inputs(void **state)
     for (size_t i = 0; i < TN_COUNT(rows); i++) {
         tn_eval_run run;
         run_parse(&run, doubled);
-        const tn_tensor *inputs[2] = {zeros(&run.session, rows[i].dtype, rows[i].rank, rows[i].dims), zeros(&run.session, TN_F32, 1, (int64_t[]){5})};
+        const tn_tensor *inputs[2] = {zeros(&run.session, rows[i].dtype, rows[i].rank, rows[i].dims),
+                                      zeros(&run.session, TN_F32, 1, (int64_t[]){5})};
         assert_int_equal(tn_eval_graph(&run.session, &run.arena, run.graph, inputs, run.output, NULL), TN_INVALID);
         const char *message = run.session.diags.at[0].message;
         if (!strstr(message, rows[i].message))
@@ -128,8 +130,18 @@ static void born_symbols(void **state)
           "  %e0 = constant dense<[1, 2]> : i32[2]\n"
           "  %e1 = constant dense<3> : i64[]\n"
           "  return %0, %e0, %1, %e1");
-    check_fails("graph @g() {\n  %n = constant dense<4> : i64[]\n  define_dimension %n, dim = k, upper = 3\n  return %n\n}\n", NULL,
-                TN_INVALID, "k is to be in [0, 3]");
+    check_fails(
+        "graph @g() {\n  %n = constant dense<4> : i64[]\n  define_dimension %n, dim = k, upper = 3\n  return %n\n}\n",
+        NULL, TN_INVALID, "k is to be in [0, 3]");
+    /* what only the run can see: the slice would leave its operand */
+    check_fails("graph @g() {\n"
+                "  %n = constant dense<5> : i64[]\n"
+                "  define_dimension %n, dim = k, upper = 9\n"
+                "  %a = constant dense<[1, 2, 3]> : i32[3]\n"
+                "  %0 = slice %a, start = [0], limit = [k], strides = [1] : i32[k]\n"
+                "  return %0\n"
+                "}\n",
+                NULL, TN_INVALID, "limit <= 3");
 }
 
 static const char endless[] = "graph @g() {\n"
@@ -148,10 +160,11 @@ static void limits(void **state)
 {
     (void)state;
     check_fails(endless, &(tn_eval_options){.max_work = 100000}, TN_UNSUPPORTED, "more than 100000 steps");
-    check_fails("graph @g() {\n  %0 = iota shape = [1000, 1000], dtype = f32, iota_dimension = 0 : f32[1000, 1000]\n  return %0\n}\n",
+    check_fails("graph @g() {\n  %0 = iota shape = [1000, 1000], dtype = f32, iota_dimension = 0 : f32[1000, 1000]\n  "
+                "return %0\n}\n",
                 &(tn_eval_options){.max_bytes = 1000000}, TN_NO_MEMORY, "raise max_bytes");
-    check_fails("graph @g() {\n  %c = constant dense<1> : i32[]\n  custom_call %c, name = \"mine\"\n  return %c\n}\n", NULL,
-                TN_UNSUPPORTED, "'mine'");
+    check_fails("graph @g() {\n  %c = constant dense<1> : i32[]\n  custom_call %c, name = \"mine\"\n  return %c\n}\n",
+                NULL, TN_UNSUPPORTED, "'mine'");
 }
 
 static void freed(void **state)
@@ -159,7 +172,9 @@ static void freed(void **state)
     (void)state;
     /* 20 tensors of 4 MB one after the other fit in 12 MB: at most two and the working memory are alive at once */
     char source[4096];
-    size_t at = (size_t)snprintf(source, sizeof source, "graph @g() {\n  %%0 = iota shape = [1000000], dtype = f32, iota_dimension = 0 : f32[1000000]\n");
+    size_t at = (size_t)snprintf(
+        source, sizeof source,
+        "graph @g() {\n  %%0 = iota shape = [1000000], dtype = f32, iota_dimension = 0 : f32[1000000]\n");
     for (int i = 1; i < 20; i++)
         at += (size_t)snprintf(source + at, sizeof source - at, "  %%%d = negate %%%d : f32[1000000]\n", i, i - 1);
     snprintf(source + at, sizeof source - at, "  return %%19\n}\n");
@@ -181,7 +196,9 @@ static void watched(void **state)
     (void)state;
     tn_eval_run run;
     int seen = 0;
-    run_graph(&run, "graph @g() {\n  %0 = constant dense<1> : i32[]\n  %1 = add %0, %0 : i32[]\n  %2 = add %1, %1 : i32[]\n  %3 = add %2, %2 : i32[]\n  return %3\n}\n",
+    run_graph(&run,
+              "graph @g() {\n  %0 = constant dense<1> : i32[]\n  %1 = add %0, %0 : i32[]\n  %2 = add %1, %1 : i32[]\n  "
+              "%3 = add %2, %2 : i32[]\n  return %3\n}\n",
               NULL, &(tn_eval_options){.watch = count_ops, .watch_context = &seen});
     assert_int_equal(run.status, TN_MISMATCH);
     assert_int_equal(seen, 3);
@@ -203,7 +220,8 @@ static void single_operations(void **state)
     const int64_t dims[1] = {3};
     const tn_tensor *operands[2] = {tn_tensor_splat(&run.session, TN_I32, 1, dims, (tn_number){.i = 7}),
                                     tn_tensor_splat(&run.session, TN_I32, 0, NULL, (tn_number){.i = 1})};
-    assert_int_equal(tn_eval_op(&run.session, &run.arena, run.graph->body->first, operands, run.output, NULL, NULL), TN_OK);
+    assert_int_equal(tn_eval_op(&run.session, &run.arena, run.graph->body->first, operands, run.output, NULL, NULL),
+                     TN_OK);
     assert_int_equal(tn_tensor_at(run.output[0], 0).i, 22);
     run_end(&run);
 }
@@ -238,9 +256,12 @@ static void environments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),     cmocka_unit_test(loops),  cmocka_unit_test(wrappers), cmocka_unit_test(symbols),
-        cmocka_unit_test(wrong_inputs), cmocka_unit_test(born_symbols), cmocka_unit_test(limits), cmocka_unit_test(freed),
-        cmocka_unit_test(watched),      cmocka_unit_test(single_operations), cmocka_unit_test(environments),
+        cmocka_unit_test(branches),     cmocka_unit_test(loops),
+        cmocka_unit_test(wrappers),     cmocka_unit_test(symbols),
+        cmocka_unit_test(wrong_inputs), cmocka_unit_test(born_symbols),
+        cmocka_unit_test(limits),       cmocka_unit_test(freed),
+        cmocka_unit_test(watched),      cmocka_unit_test(single_operations),
+        cmocka_unit_test(environments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

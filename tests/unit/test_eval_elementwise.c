@@ -128,16 +128,17 @@ static void precision(void **state)
 {
     (void)state;
     /* to f16's format and back: 65520 is half way to 65536 and becomes infinity, subnormals become zero */
-    check("  %a = constant dense<[65519.0, 65520.0, -65520.0, 1e-7, -1e-7, nan, 1.0009765625, 1.00048828125]> : f32[8]\n"
-          "  %0 = reduce_precision %a, exponent_bits = 5, mantissa_bits = 10 : f32[8]\n"
-          "  %e0 = constant dense<[65504.0, inf, -inf, 0.0, -0.0, nan, 1.0009765625, 1.0]> : f32[8]\n"
-          "  %b = constant dense<[3.0, 1.5, 1.25]> : f32[3]\n"
-          "  %1 = reduce_precision %b, exponent_bits = 8, mantissa_bits = 0 : f32[3]\n"
-          "  %e1 = constant dense<[2.0, 2.0, 1.0]> : f32[3]\n"
-          "  %c = constant dense<nan> : f32[1]\n"
-          "  %2 = reduce_precision %c, exponent_bits = 5, mantissa_bits = 0 : f32[1]\n"
-          "  %e2 = constant dense<inf> : f32[1]\n"
-          "  return %0, %e0, %1, %e1, %2, %e2");
+    check(
+        "  %a = constant dense<[65519.0, 65520.0, -65520.0, 1e-7, -1e-7, nan, 1.0009765625, 1.00048828125]> : f32[8]\n"
+        "  %0 = reduce_precision %a, exponent_bits = 5, mantissa_bits = 10 : f32[8]\n"
+        "  %e0 = constant dense<[65504.0, inf, -inf, 0.0, -0.0, nan, 1.0009765625, 1.0]> : f32[8]\n"
+        "  %b = constant dense<[3.0, 1.5, 1.25]> : f32[3]\n"
+        "  %1 = reduce_precision %b, exponent_bits = 8, mantissa_bits = 0 : f32[3]\n"
+        "  %e1 = constant dense<[2.0, 2.0, 1.0]> : f32[3]\n"
+        "  %c = constant dense<nan> : f32[1]\n"
+        "  %2 = reduce_precision %c, exponent_bits = 5, mantissa_bits = 0 : f32[1]\n"
+        "  %e2 = constant dense<inf> : f32[1]\n"
+        "  return %0, %e0, %1, %e1, %2, %e2");
 }
 
 static void bits(void **state)
@@ -163,8 +164,9 @@ static void bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arithmetic), cmocka_unit_test(shapes),          cmocka_unit_test(comparing), cmocka_unit_test(clamping),
-        cmocka_unit_test(converting), cmocka_unit_test(complex_numbers), cmocka_unit_test(precision), cmocka_unit_test(bits),
+        cmocka_unit_test(arithmetic), cmocka_unit_test(shapes),     cmocka_unit_test(comparing),
+        cmocka_unit_test(clamping),   cmocka_unit_test(converting), cmocka_unit_test(complex_numbers),
+        cmocka_unit_test(precision),  cmocka_unit_test(bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

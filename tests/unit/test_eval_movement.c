@@ -122,13 +122,16 @@ static void gathering(void **state)
     /* rows 2 and 9 (clamped to 2) and -1 (clamped to 0) */
     check("  %a = constant dense<[[1, 2], [3, 4], [5, 6]]> : i32[3, 2]\n"
           "  %i = constant dense<[2, 9, -1]> : i64[3]\n"
-          "  %0 = gather %a, %i, offset_dims = [1], collapsed_slice_dims = [0], operand_batching_dims = [], indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1, sizes = [1, 2] : i32[3, 2]\n"
+          "  %0 = gather %a, %i, offset_dims = [1], collapsed_slice_dims = [0], operand_batching_dims = [], "
+          "indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1, sizes = [1, 2] : i32[3, 2]\n"
           "  %e0 = constant dense<[[5, 6], [5, 6], [1, 2]]> : i32[3, 2]\n"
           "  %b = constant dense<[[[1], [0]], [[0], [0]], [[1], [1]]]> : i32[3, 2, 1]\n"
-          "  %1 = gather %a, %b, offset_dims = [], collapsed_slice_dims = [1], operand_batching_dims = [0], indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2, sizes = [1, 1] : i32[3, 2]\n"
+          "  %1 = gather %a, %b, offset_dims = [], collapsed_slice_dims = [1], operand_batching_dims = [0], "
+          "indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2, sizes = [1, 1] : i32[3, 2]\n"
           "  %e1 = constant dense<[[2, 1], [3, 3], [6, 6]]> : i32[3, 2]\n"
           "  %n = constant dense<[]> : i64[0]\n"
-          "  %2 = gather %a, %n, offset_dims = [1], collapsed_slice_dims = [0], operand_batching_dims = [], indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1, sizes = [1, 2] : i32[0, 2]\n"
+          "  %2 = gather %a, %n, offset_dims = [1], collapsed_slice_dims = [0], operand_batching_dims = [], "
+          "indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1, sizes = [1, 2] : i32[0, 2]\n"
           "  %e2 = constant dense<[]> : i32[0, 2]\n"
           "  return %0, %e0, %1, %e1, %2, %e2");
 }
@@ -140,7 +143,8 @@ static void scattering(void **state)
     check("  %a = constant dense<[10, 20, 30]> : i32[3]\n"
           "  %i = constant dense<[[1], [3], [1], [-1]]> : i32[4, 1]\n"
           "  %u = constant dense<[1, 2, 3, 4]> : i32[4]\n"
-          "  %0 = scatter %a, %i, %u, update_window_dims = [], inserted_window_dims = [0], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 1 : i32[3] {\n"
+          "  %0 = scatter %a, %i, %u, update_window_dims = [], inserted_window_dims = [0], input_batching_dims = [], "
+          "scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 1 : i32[3] {\n"
           "  ^(%x: i32[], %y: i32[]):\n"
           "    %s = add %x, %y : i32[]\n"
           "    return %s\n"
@@ -153,7 +157,9 @@ static void scattering(void **state)
           "  %i = constant dense<[2]> : i32[1]\n"
           "  %u = constant dense<[7, 8]> : i32[2]\n"
           "  %v = constant dense<[7.5, 8.5]> : f32[2]\n"
-          "  %0, %1 = scatter %a, %b, %i, %u, %v, update_window_dims = [0], inserted_window_dims = [], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 0 : i32[3], f32[3] {\n"
+          "  %0, %1 = scatter %a, %b, %i, %u, %v, update_window_dims = [0], inserted_window_dims = [], "
+          "input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], "
+          "index_vector_dim = 0 : i32[3], f32[3] {\n"
           "  ^(%p: i32[], %q: f32[], %r: i32[], %t: f32[]):\n"
           "    return %r, %t\n"
           "  }\n"
@@ -180,9 +186,10 @@ static void bitcasting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sources), cmocka_unit_test(broadcasting), cmocka_unit_test(reordering),     cmocka_unit_test(slicing),
-        cmocka_unit_test(padding), cmocka_unit_test(joining),      cmocka_unit_test(dynamic_slices), cmocka_unit_test(gathering),
-        cmocka_unit_test(scattering), cmocka_unit_test(bitcasting),
+        cmocka_unit_test(sources),        cmocka_unit_test(broadcasting), cmocka_unit_test(reordering),
+        cmocka_unit_test(slicing),        cmocka_unit_test(padding),      cmocka_unit_test(joining),
+        cmocka_unit_test(dynamic_slices), cmocka_unit_test(gathering),    cmocka_unit_test(scattering),
+        cmocka_unit_test(bitcasting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,18 +6,59 @@
 static void reducing(void **state)
 {
     (void)state;
-    check("  %a = constant dense<[[1, 2, 3], [4, 5, 6]]> : i32[2, 3]\n"
-          "  %z = constant dense<100> : i32[]\n"
-          "  %0 = reduce %a, %z, dimensions = [0] : i32[3]" ADD("i32")
-          "  %1 = reduce %a, %z, dimensions = [1, 0] : i32[]" ADD("i32")
-          "  %2 = reduce %a, %z, dimensions = [] : i32[2, 3]" ADD("i32")
-          "  %n = constant dense<[[], []]> : i32[2, 0]\n"
-          "  %3 = reduce %n, %z, dimensions = [1] : i32[2]" ADD("i32")
-          "  %e0 = constant dense<[105, 107, 109]> : i32[3]\n"
-          "  %e1 = constant dense<121> : i32[]\n"
-          "  %e2 = constant dense<[[101, 102, 103], [104, 105, 106]]> : i32[2, 3]\n"
-          "  %e3 = constant dense<[100, 100]> : i32[2]\n"
-          "  return %0, %e0, %1, %e1, %2, %e2, %3, %e3");
+    check(
+        "  %a = constant dense<[[1, 2, 3], [4, 5, 6]]> : i32[2, 3]\n"
+        "  %z = constant dense<100> : i32[]\n"
+        "  %0 = reduce %a, %z, dimensions = [0] : i32[3]" ADD("i32") "  %1 = reduce %a, %z, dimensions = [1, 0] : "
+                                                                     "i32[]" ADD("i32") "  %2 = reduce %a, %z, "
+                                                                                        "dimensions = [] : i32[2, "
+                                                                                        "3]" ADD(
+                                                                                            "i32") "  %n = constant "
+                                                                                                   "dense<[[], []]> : "
+                                                                                                   "i32[2, 0]\n"
+                                                                                                   "  %3 = reduce %n, "
+                                                                                                   "%z, dimensions = "
+                                                                                                   "[1] : i32[2]" ADD(
+                                                                                                       "i32") "  %e0 = "
+                                                                                                              "constant"
+                                                                                                              " dense<["
+                                                                                                              "105, "
+                                                                                                              "107, "
+                                                                                                              "109]> : "
+                                                                                                              "i32[3]\n"
+                                                                                                              "  %e1 = "
+                                                                                                              "constant"
+                                                                                                              " dense<"
+                                                                                                              "121> : "
+                                                                                                              "i32[]\n"
+                                                                                                              "  %e2 = "
+                                                                                                              "constant"
+                                                                                                              " dense<["
+                                                                                                              "[101, "
+                                                                                                              "102, "
+                                                                                                              "103], "
+                                                                                                              "[104, "
+                                                                                                              "105, "
+                                                                                                              "106]]> "
+                                                                                                              ": "
+                                                                                                              "i32[2, "
+                                                                                                              "3]\n"
+                                                                                                              "  %e3 = "
+                                                                                                              "constant"
+                                                                                                              " dense<["
+                                                                                                              "100, "
+                                                                                                              "100]> : "
+                                                                                                              "i32[2]\n"
+                                                                                                              "  "
+                                                                                                              "return "
+                                                                                                              "%0, "
+                                                                                                              "%e0, "
+                                                                                                              "%1, "
+                                                                                                              "%e1, "
+                                                                                                              "%2, "
+                                                                                                              "%e2, "
+                                                                                                              "%3, "
+                                                                                                              "%e3");
 }
 
 static void wide_sums(void **state)
@@ -26,17 +67,17 @@ static void wide_sums(void **state)
     /* In f16 a running sum of ones stops at 2048; in f32 1e8 swallows the ones. */
     check("  %a = constant dense<1.0> : f16[3000]\n"
           "  %z = constant dense<0.0> : f16[]\n"
-          "  %0 = reduce %a, %z, dimensions = [0] : f16[]" ADD("f16")
-          "  %e0 = constant dense<3000.0> : f16[]\n"
-          "  %b = constant dense<[1e8, 1.0, 1.0, 1.0, 1.0, -1e8]> : f32[6]\n"
-          "  %w = constant dense<0.0> : f32[]\n"
-          "  %1 = reduce %b, %w, dimensions = [0] : f32[]" ADD("f32")
-          "  %e1 = constant dense<4.0> : f32[]\n"
-          "  %c = constant dense<[(1e8, 1.0), (1.0, 1e8), (-1e8, -1e8)]> : c64[3]\n"
-          "  %v = constant dense<(0.0, 0.0)> : c64[]\n"
-          "  %2 = reduce %c, %v, dimensions = [0] : c64[]" ADD("c64")
-          "  %e2 = constant dense<(1.0, 1.0)> : c64[]\n"
-          "  return %0, %e0, %1, %e1, %2, %e2");
+          "  %0 = reduce %a, %z, dimensions = [0] : f16[]" ADD(
+              "f16") "  %e0 = constant dense<3000.0> : f16[]\n"
+                     "  %b = constant dense<[1e8, 1.0, 1.0, 1.0, 1.0, -1e8]> : f32[6]\n"
+                     "  %w = constant dense<0.0> : f32[]\n"
+                     "  %1 = reduce %b, %w, dimensions = [0] : f32[]" ADD(
+                         "f32") "  %e1 = constant dense<4.0> : f32[]\n"
+                                "  %c = constant dense<[(1e8, 1.0), (1.0, 1e8), (-1e8, -1e8)]> : c64[3]\n"
+                                "  %v = constant dense<(0.0, 0.0)> : c64[]\n"
+                                "  %2 = reduce %c, %v, dimensions = [0] : c64[]" ADD(
+                                    "c64") "  %e2 = constant dense<(1.0, 1.0)> : c64[]\n"
+                                           "  return %0, %e0, %1, %e1, %2, %e2");
 }
 
 static void several_results(void **state)
@@ -90,14 +131,17 @@ static void windows(void **state)
     (void)state;
     check("  %a = constant dense<[[1, 2], [3, 4], [5, 6]]> : i32[3, 2]\n"
           "  %z = constant dense<0> : i32[]\n"
-          "  %0 = reduce_window %a, %z, window = [2, 1], window_strides = [4, 1], base_dilation = [2, 1], window_dilation = [3, 1], padding_low = [2, 0], padding_high = [1, 0] : i32[2, 2]" ADD("i32")
-          "  %e0 = constant dense<[[0, 0], [3, 4]]> : i32[2, 2]\n"
-          "  %1 = reduce_window %a, %z, window = [2, 2], window_strides = [1, 1], base_dilation = [1, 1], window_dilation = [1, 1], padding_low = [-1, 0], padding_high = [0, 1] : i32[1, 2]" ADD("i32")
-          "  %e1 = constant dense<[[18, 10]]> : i32[1, 2]\n"
-          "  return %0, %e0, %1, %e1");
+          "  %0 = reduce_window %a, %z, window = [2, 1], window_strides = [4, 1], base_dilation = [2, 1], "
+          "window_dilation = [3, 1], padding_low = [2, 0], padding_high = [1, 0] : i32[2, 2]" ADD(
+              "i32") "  %e0 = constant dense<[[0, 0], [3, 4]]> : i32[2, 2]\n"
+                     "  %1 = reduce_window %a, %z, window = [2, 2], window_strides = [1, 1], base_dilation = [1, 1], "
+                     "window_dilation = [1, 1], padding_low = [-1, 0], padding_high = [0, 1] : i32[1, 2]" ADD(
+                         "i32") "  %e1 = constant dense<[[18, 10]]> : i32[1, 2]\n"
+                                "  return %0, %e0, %1, %e1");
     check("  %a = constant dense<[1.0, -2.0, nan, 4.0]> : f32[4]\n"
           "  %z = constant dense<-inf> : f32[]\n"
-          "  %0 = reduce_window %a, %z, window = [2], window_strides = [1], base_dilation = [1], window_dilation = [1], padding_low = [1], padding_high = [0] : f32[4] {\n"
+          "  %0 = reduce_window %a, %z, window = [2], window_strides = [1], base_dilation = [1], window_dilation = "
+          "[1], padding_low = [1], padding_high = [0] : f32[4] {\n"
           "  ^(%x: f32[], %y: f32[]):\n"
           "    %m = maximum %x, %y : f32[]\n"
           "    return %m\n"
@@ -113,7 +157,8 @@ static void select_scatter(void **state)
     check("  %a = constant dense<[1, 5, 2, 2]> : i32[4]\n"
           "  %s = constant dense<[10, 20, 30, 40, 50]> : i32[5]\n"
           "  %z = constant dense<0> : i32[]\n"
-          "  %0 = select_and_scatter %a, %s, %z, window = [2], window_strides = [1], padding_low = [1], padding_high = [1] : i32[4] {\n"
+          "  %0 = select_and_scatter %a, %s, %z, window = [2], window_strides = [1], padding_low = [1], padding_high = "
+          "[1] : i32[4] {\n"
           "  ^(%x: i32[], %y: i32[]):\n"
           "    %g = compare %x, %y, direction = \"GE\" : bool[]\n"
           "    return %g\n"
@@ -159,8 +204,9 @@ static void sorting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reducing), cmocka_unit_test(wide_sums),      cmocka_unit_test(several_results), cmocka_unit_test(other_regions),
-        cmocka_unit_test(windows),  cmocka_unit_test(select_scatter), cmocka_unit_test(sorting),
+        cmocka_unit_test(reducing),      cmocka_unit_test(wide_sums), cmocka_unit_test(several_results),
+        cmocka_unit_test(other_regions), cmocka_unit_test(windows),   cmocka_unit_test(select_scatter),
+        cmocka_unit_test(sorting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
