@@ -33,7 +33,6 @@ struct tn_dim_table {
     struct node **bucket;
     size_t nbuckets, len;
     tn_map fresh; /* hint -> how many were made of it */
-    bool reported;
 };
 
 struct term {
@@ -273,13 +272,10 @@ tn_dim tn_dim_fresh(tn_session *session, const char *hint, int64_t lo, int64_t h
     return new_symbol(session, name, lo, hi < lo ? lo : hi, 1);
 }
 
-/* Reports the first failure only: the ones that follow come from it. */
+/* The caller that knows the location sees that session->errors grew. */
 static tn_dim fail(tn_session *session, tn_status status, const char *why)
 {
-    struct tn_dim_table *table = table_of(session);
-    if (!table->reported || session->errors == 0)
-        tn_error(session, status, TN_NO_LOC, "the size of a dimension cannot be computed: %s", why);
-    table->reported = true;
+    tn_error(session, status, TN_NO_LOC, "the size of a dimension cannot be computed: %s", why);
     return tn_dim_symbol(session, "invalid");
 }
 

@@ -718,7 +718,7 @@ static bool read_symbols(struct parser *p)
 tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_module **out)
 {
     const char *text = tn_strndup(&session->arena, source, len);
-    struct parser p = {.session = session, .file = file, .at = text, .end = text + len, .line_start = text, .line = 1};
+    struct parser p = {.session = session, .file = file ? tn_intern_z(session, file) : NULL, .at = text, .end = text + len, .line_start = text, .line = 1};
     tn_module *module = TN_NEW(&session->arena, tn_module);
     size_t errors = session->errors;
     module->session = session;

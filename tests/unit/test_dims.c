@@ -315,13 +315,13 @@ static void test_limits(void **state)
     tn_dim d = tn_dim_symbol(s, "s");
     for (int i = 0; i < 200; i++)
         d = tn_dim_mul(s, tn_dim_add(s, d, tn_dim_symbol(s, "t")), tn_dim_add(s, d, tn_dim_const(s, 1)));
-    assert_int_equal(s->errors, 1);
+    assert_true(s->errors > 0);
     end(s);
     s = session_with_arena();
     d = tn_dim_symbol(s, "s");
     for (int i = 0; i < 100000; i++)
         d = tn_dim_floordiv(s, tn_dim_add(s, tn_dim_mul(s, d, d), tn_dim_const(s, 1)), tn_dim_const(s, 3));
-    assert_int_equal(s->errors, 1);
+    assert_true(s->errors > 0);
     end(s);
     s = session_with_arena();
     tn_dim_floordiv(s, tn_dim_symbol(s, "s"), tn_dim_const(s, 0));

@@ -41,7 +41,7 @@ static void for_each_file(void (*visit)(const char *name, struct source source))
         files++;
     }
     closedir(dir);
-    assert_true(files > 4);
+    assert_true(files > 10);
 }
 
 static tn_session *new_session(void)
