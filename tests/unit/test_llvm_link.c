@@ -143,6 +143,27 @@ static void register_tile(void **state)
     }
 }
 
+/* What LLVM can't do comes back as a diagnostic; the process goes on. */
+static void llvm_errors(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_blob blob;
+    tn_lfunc *func = exp_kernel(&session, "k");
+    tn_machine broken = *tn_machine_find("baseline");
+    broken.triple = "pdp11-unknown-none";
+    assert_int_equal(tn_llvm_emit(&session, &func, 1, &broken, TN_EMIT_OBJECT, 2, &blob), TN_UNSUPPORTED);
+#ifndef __SANITIZE_ADDRESS__ /* LLVM leaves by a jump, and loses what it held */
+    broken = *tn_machine_find("baseline");
+    broken.cpu = "i386"; /* has no 64-bit mode, for which LLVM ends the program */
+    assert_int_equal(tn_llvm_emit(&session, &func, 1, &broken, TN_EMIT_OBJECT, 2, &blob), TN_UNSUPPORTED);
+    assert_non_null(strstr(session.diags.at[1].message, "LLVM gave up"));
+#endif
+    assert_int_equal(tn_llvm_emit(&session, &func, 1, tn_machine_find("baseline"), TN_EMIT_OBJECT, 2, &blob), TN_OK);
+    free(blob.data);
+    tn_arena_free(&session.arena);
+}
+
 /* ---- threads --------------------------------------------------------------------------------------------------------------- */
 
 static void *compile_in_thread(void *context)
@@ -299,7 +320,7 @@ static void every_machine_instruction(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_libraries),    cmocka_unit_test(bad_objects), cmocka_unit_test(text),
+        cmocka_unit_test(several_libraries),    cmocka_unit_test(bad_objects), cmocka_unit_test(text),        cmocka_unit_test(llvm_errors),
         cmocka_unit_test(register_tile),        cmocka_unit_test(threads),     cmocka_unit_test(traps),
         cmocka_unit_test(machine_instructions), cmocka_unit_test(every_machine_instruction),
     };
