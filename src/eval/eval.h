@@ -25,8 +25,8 @@ typedef struct tn_eval_options {
     void *watch_context;
 } tn_eval_options;
 
-/* Runs the graph. inputs: one a graph argument, not changed; outputs: array of as many as `return` has operands, filled with
- * tensors in the session's arena... or malloc'ed memory that `arena` frees: all results live in `arena`. */
+/* Runs the graph. inputs: one a graph argument, not changed; outputs: array of as many as `return` has operands, filled
+ * with tensors that live in `arena`. Working memory is malloc'ed, freed when its last user has run. */
 tn_status tn_eval_graph(tn_session *session, tn_arena *arena, const tn_graph *graph, const tn_tensor *const *inputs,
                         tn_tensor **outputs, const tn_eval_options *options);
 /* One operation on constant operands (constant folding); env may be NULL when no symbol occurs. */

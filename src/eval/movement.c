@@ -337,8 +337,8 @@ EVAL(bitcast_convert)
     const int64_t n = tn_count_of(x);
     bool known = tn_dtype_bytes(y->dtype, tn_count_of(y), &bytes) && tn_dtype_bytes(x->dtype, n, &from);
     assert(known), (void)known;
-    if (bytes != from || (y->dtype == TN_BOOL) != (x->dtype == TN_BOOL))
-        return tn_eval_expect(e, op, "bytes of the result, neither or both types bool", (int64_t)from, (int64_t)bytes);
+    if (bytes != from || (y->dtype == TN_BOOL && x->dtype != TN_BOOL))
+        return tn_eval_expect(e, op, "bytes of the result, bool only from bool", (int64_t)from, (int64_t)bytes);
     TN_TRY(tn_eval_work(e, op->loc, n, 1));
     if (!x->splat) {
         if (bytes)
