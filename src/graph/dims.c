@@ -13,7 +13,6 @@
  * beyond, or beyond 64 bits, is reported as an error and stands as the symbol `invalid`, so that callers need no test each. */
 #include "graph/internal.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 

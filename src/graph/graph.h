@@ -12,7 +12,9 @@
  *     }
  *
  * Every operation prints as  %results = name operands, attribute = value, … : result types { regions }  and reads back to
- * the same graph (comments `//`). Constants: dense<scalar> (splat), dense<[[..], ..]>, or dense<"0x…"> raw little-endian bytes.
+ * the same graph (comments `//`). Constants: dense<scalar> (splat), dense<[[..], ..]>, or dense<"0x…"> raw little-endian bytes
+ * (of all elements, or of one); `, name = w` after it keeps the name of a model's initializer. Strings and names are bare where they
+ * read as words, else "quoted" (%"onnx::Add_1"). `graph @f(…) -> (y, _) {` names outputs. Two regions: `{ … } { … }`.
  * Symbols: `symbols b in [1, 64] multiple 8` lines before the first graph declare facts; an undeclared name has range [0, 2^40].
  * Labels of the type constraints (`reshape C1`, …) are StableHLO's, in infer.c, in the messages, in tests/lit/graph. */
 #ifndef TN_GRAPH_H
@@ -252,7 +254,8 @@ tn_op *tn_clone(tn_builder *b, const tn_op *op, tn_map *values); /* regions too;
 static inline bool tn_has_one_use(const tn_value *v) { return v->uses && !v->uses->next; }
 
 /* ---- text, checking ------------------------------------------------------------------------------------------------ */
-void tn_text_graph(tn_text *text, const tn_graph *graph);    /* large constants as elided only when `elide` asks: */
+void tn_text_graph(tn_text *text, const tn_graph *graph);    /* with the `symbols` lines that it needs before it */
+/* Constants that store more than max_elements as dense<...>, which does not read back; max_elements < 0: none. */
 void tn_text_graph_elided(tn_text *text, const tn_graph *graph, int64_t max_elements);
 tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_module **out);
 /* Dominance, types re-inferred and compared, terminators, region signatures, use lists. A failure is TN_INVALID with a

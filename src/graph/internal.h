@@ -50,5 +50,9 @@ void tn_text_quoted(tn_text *text, const char *string);
 /* Reads either form; returns the characters used, 0 if malformed. *out: interned. */
 size_t tn_symbol_parse(tn_session *session, const char *text, const char **out);
 size_t tn_quoted_parse(tn_session *session, const char *text, const char **out);
+static inline int tn_hex_digit(char c) /* -1: none */
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
 
 #endif

@@ -40,11 +40,6 @@ void tn_text_symbol(tn_text *text, const char *name)
         tn_text_quoted(text, name);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 size_t tn_quoted_parse(tn_session *session, const char *text, const char **out)
 {
     const char *at = text + 1;
@@ -59,7 +54,7 @@ size_t tn_quoted_parse(tn_session *session, const char *text, const char **out)
         if (c == '\\') {
             c = *++at;
             if (c == 'x') {
-                int high = hex_digit(at[1]), low = high < 0 ? -1 : hex_digit(at[2]);
+                int high = tn_hex_digit(at[1]), low = high < 0 ? -1 : tn_hex_digit(at[2]);
                 if (low < 0 || high * 16 + low == 0)
                     return 0;
                 c = (char)(high * 16 + low);

@@ -286,11 +286,6 @@ static bool read_nested(struct elements *e, int axis)
     return eat(e->p, ']') || fail(e->p, "expected %lld entries in dimension %d, found more", (long long)e->dim[axis], axis);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* "0x…": the bytes of all elements, or of one. */
 static bool read_bytes(struct parser *p, tn_tensor *tensor, int64_t count)
 {
@@ -298,7 +293,7 @@ static bool read_bytes(struct parser *p, tn_tensor *tensor, int64_t count)
     size_t n = 0, whole = 0, one = 0;
     if (strncmp(p->at, "\"0x", 3) != 0)
         return fail(p, "expected \"0x…\"");
-    while (hex_digit(digits[n]) >= 0)
+    while (tn_hex_digit(digits[n]) >= 0)
         n++;
     if (digits[n] != '"' || n % 2 != 0)
         return fail(p, "expected pairs of hexadecimal digits up to '\"'");
@@ -308,7 +303,7 @@ static bool read_bytes(struct parser *p, tn_tensor *tensor, int64_t count)
         return fail(p, "expected %zu bytes (or those of one element), found %zu", whole, n / 2);
     unsigned char *data = tn_alloc(&p->session->arena, n / 2 + 16);
     for (size_t i = 0; i < n / 2; i++)
-        data[i] = (unsigned char)(hex_digit(digits[2 * i]) * 16 + hex_digit(digits[2 * i + 1]));
+        data[i] = (unsigned char)(tn_hex_digit(digits[2 * i]) * 16 + tn_hex_digit(digits[2 * i + 1]));
     tensor->data = data;
     tensor->splat = !(known && n / 2 == whole);
     p->at = digits + n + 1;
