@@ -1,0 +1,223 @@
+/* The Loop IR's text: what is printed reads back, what is wrong is refused with a message that says where and why. */
+#include "loop_test.h"
+
+#include "loop/internal.h"
+
+static const char *const everything =
+    "kernel @everything(%x: global f32 readonly align 64, %y: global f32, %z: global i4, %q: global c64, %n: index) {\n"
+    "  %0 = const 0 : index\n"
+    "  %1 = const 1 : index\n"
+    "  %2 = const -0.5 : f32x4\n"
+    "  %3 = const nan : f32\n"
+    "  %4 = const true : bool\n"
+    "  %big = const 18446744073709551615 : u64\n"
+    "  %c = const (1, -2) : c64\n"
+    "  store %q[%0], %c\n"
+    "  %acc = alloc 4 : reg f32\n"
+    "  %tmp = alloc %n : local f32x4\n"
+    "  %5 = iota : i64x4\n"
+    "  %6 = splat %4 : boolx4\n"
+    "  %7 = load %x[%0] : f32x4\n"
+    "  %8 = load %x[%1], mask %6 : f32x4\n"
+    "  %9 = load %x[%1], mask %6, other %2 : f32x4\n"
+    "  %10 = gather %x[%5], mask %6, other %7 : f32x4\n"
+    "  store %tmp[%1], %10\n"
+    "  scatter %y[%5], %9, mask %6\n"
+    "  %11 = shuffle %8, %9, [0, 7, -1, 3, 4, 5, 6, 1] : f32x8\n"
+    "  %12 = hreduce add %11 : f32\n"
+    "  %13 = extract %7[%1] : f32\n"
+    "  %14 = insert %7[%1], %12 : f32x4\n"
+    "  %15 = fma %7, %14, %2 : f32x4\n"
+    "  %16 = lt %15, %7 : boolx4\n"
+    "  %17 = select %16, %15, %7 : f32x4\n"
+    "  %18 = bitcast %17 : i32x4\n"
+    "  %19 = cast %18 : u8x4\n"
+    "  %20 = bitcast %19 : u32\n"
+    "  %21 = intrinsic @x86.dot %17, %15 : f32x4\n"
+    "  %22 = atomic add %y[%1], %13, mask %4 : f32\n"
+    "  prefetch %x[%n]\n"
+    "  for %i = %0 to %n step %1 grid {\n"
+    "    for %j = %0 to %i step %1 {\n"
+    "      for %i.1 = %0 to %j step %1 vector {\n"
+    "        if %4 {\n"
+    "          store %y[%i.1], %22\n"
+    "        } else {\n"
+    "          for %23 = %0 to %1 step %1 unroll {\n"
+    "          }\n"
+    "        }\n"
+    "      }\n"
+    "    }\n"
+    "  }\n"
+    "  while {\n"
+    "    %24 = load %y[%0] : f32\n"
+    "    %25 = lt %24, %13 : bool\n"
+    "    yield %25\n"
+    "  } do {\n"
+    "    trap %4, line 12\n"
+    "  }\n"
+    "}\n";
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    assert_string_equal(kernel_text(parse_kernel(&session, everything)), everything);
+    tn_arena_free(&session.arena);
+}
+
+/* Literals stand for constants where an index is expected; comments are skipped. */
+static void test_short_forms(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = parse_kernel(&session, "// one store\nkernel @k(%y: global f32) {\n  %v = const 1 : f32\n  store %y[3], %v // here\n}\n");
+    assert_string_equal(kernel_text(func), "kernel @k(%y: global f32) {\n  %v = const 1 : f32\n  %0 = const 3 : index\n  store %y[%0], %v\n}\n");
+    tn_arena_free(&session.arena);
+}
+
+typedef struct refusal {
+    const char *body, *message;
+} refusal;
+
+static const refusal refusals[] = {
+    {"%a = add %x, %x : f32", "L3: operand 0 must be"},
+    {"%a = const 1 : f32\n%b = add %a : f32", "L2: takes 2 operands, found 1"},
+    {"%a = const 1 : f32\n%b = add %a, %n : f32", "L3: operand 0 must be index, found f32"},
+    {"%a = const true : bool\n%b = sub %a, %a : bool", "L3: not defined for bool"},
+    {"%a = add %n, %n : f32", "L3: the result is index, declared f32"},
+    {"%a = load %x[%n] : f64", "L3: a f64 in a buffer of f32"},
+    {"%a = const 1 : f32\n%b = load %x[%a] : f32", "L3: the offset must be an index, found f32"},
+    {"%a = load %x[%n] : f32\nstore %x[%n], %a", "L3: the buffer is readonly"},
+    {"%a = const true : boolx2\n%b = load %x[%n], mask %a : f32", "L3: the mask must be bool, found boolx2"},
+    {"%a = load %n[%n] : f32", "L3: operand 0 must be a buffer"},
+    {"%a = iota : f32x4", "L3: gives integers"},
+    {"%a = cast %n : f32x4", "L3: 1 lanes become 4"},
+    {"%a = bitcast %n : f32", "L3: 64 bits become 32"},
+    {"%a = const 1 : f32x3\n%b = hreduce add %a : f32", "needs a power of two of lanes"},
+    {"%a = const 1 : f32x4\n%b = shuffle %a, %a, [0, 8] : f32x2", "L3: lane 8 of two vectors of 4"},
+    {"%a = const 1 : f32x4\n%b = shuffle %a, %a, [0] : f32x2", "shuffle lists 1 lanes for a result of 2"},
+    {"%a = alloc 4 : global f32", "L3: gives a local or reg buffer"},
+    {"%a = alloc %n : reg f32", "L3: a reg buffer has a constant size"},
+    {"for %i = 0 to %n step 0 {\n}", "L4: the step must be positive, found 0"},
+    {"if %n {\n}", "L3: takes a bool scalar, found index"},
+    {"%c = const true : bool\nyield %c", "L4: stands only at the end of the first block of while"},
+    {"while {\n} do {\n}", "L4: the first block must end in yield"},
+    {"%a = frobnicate %n : index", "unknown operation `frobnicate`"},
+    {"%a = const 1 : f33", "unknown element type `f33`"},
+    {"%a = const 1 : f32x1000", "a vector has 1 to 256 lanes, found 1000"},
+    {"%a = const one : f32", "`one` is no f32"},
+    {"%a = add %n, %q : index", "%q is not defined here"},
+    {"%n = const 1 : index", "%n is already defined"},
+    {"const 1 : index", "the result of const needs a name"},
+    {"%a = prefetch %x[%n]", "prefetch has no result"},
+    {"for %i = 0 to %n {\n}", "expected `step`, found `{`"},
+    {"for %i = 0 to %n step 1 {\n%a = add %i, %i : index\n}\n%b = add %a, %a : index", "%a is not defined here"},
+    {"%a = alloc -1 : reg f32", "an alloc of -1 elements"},
+    {"%a = alloc 99999999999999999999 : reg f32", "expected an integer"},
+};
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(refusals); i++) {
+        tn_session session = {0};
+        const char *text = tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) {\n%s\n}\n", refusals[i].body);
+        tn_lfuncs funcs = {0};
+        assert_int_equal(tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs), TN_INVALID);
+        assert_int_equal(session.diags.len, 1);
+        if (!strstr(session.diags.at[0].message, refusals[i].message))
+            fail_msg("%s\nexpected: %s\nfound: %s", refusals[i].body, refusals[i].message, session.diags.at[0].message);
+        tn_arena_free(&session.arena);
+    }
+}
+
+static void test_position(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    const char *text = "kernel @k(%n: index) {\n  %a = add %n, %m : index\n}\n";
+    tn_lfuncs funcs = {0};
+    assert_int_equal(tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs), TN_INVALID);
+    assert_int_equal(session.diags.at[0].loc.line, 2);
+    assert_int_equal(session.diags.at[0].loc.column, 17);
+    tn_arena_free(&session.arena);
+}
+
+/* Damaged texts are refused or read, never worse. */
+static void test_damage(void **state)
+{
+    (void)state;
+    size_t len = strlen(everything);
+    uint64_t random = 7;
+    for (int i = 0; i < 4000; i++) {
+        tn_session session = {0};
+        char *text = tn_strdup(&session.arena, everything);
+        size_t n = len;
+        if (i % 3 == 0)
+            n = next_random(&random) % len;
+        for (int k = 0; k < 1 + i % 4; k++)
+            text[next_random(&random) % len] = i % 2 ? (char)next_random(&random) : everything[next_random(&random) % len];
+        char *exact = malloc(n + 1); /* its own block, so that reading past the end shows */
+        memcpy(exact, text, n);
+        tn_lfuncs funcs = {0};
+        if (tn_loop_parse(&session, "k.tn", exact, n, &funcs) != TN_OK)
+            assert_true(session.errors > 0);
+        free(exact);
+        tn_arena_free(&session.arena);
+    }
+}
+
+static void test_deep_nesting(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_text text = {.arena = &session.arena};
+    tn_text_add(&text, "kernel @k(%%n: index) {\n");
+    for (int i = 0; i < 100000; i++)
+        tn_text_add(&text, "for %%i%d = 0 to %%n step 1 {\n", i);
+    tn_lfuncs funcs = {0};
+    assert_int_equal(tn_loop_parse(&session, "k.tn", text.at, text.len, &funcs), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[0].message, "blocks nest more than 200 deep"));
+    tn_arena_free(&session.arena);
+}
+
+/* After vectorize: L5. */
+static void test_stage(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *loop = parse_kernel(&session, "kernel @k(%n: index) {\n  for %i = 0 to %n step 1 vector {\n  }\n}\n");
+    assert_int_equal(tn_loop_verify(loop, 0), TN_OK);
+    assert_int_equal(tn_loop_verify(loop, 256), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[0].message, "L5: no loop of kind vector is left"));
+    tn_lfunc *wide = parse_kernel(&session, "kernel @k() {\n  %a = iota : i64x8\n  %b = iota : i8x32\n}\n");
+    assert_int_equal(tn_loop_verify(wide, 512), TN_OK);
+    assert_int_equal(tn_loop_verify(wide, 256), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[1].message, "L5: i64x8 has 512 bits, the machine's vectors 256"));
+    tn_arena_free(&session.arena);
+}
+
+/* The interpreter refuses what a machine would do silently. */
+static void test_bounds(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = parse_kernel(&session, "kernel @k(%x: global f32, %n: index) {\n  %v = load %x[%n] : f32x4\n  store %x[0], %v\n"
+                                            "  %c = lt %n, %n : bool\n  trap %c, line 7\n}\n");
+    float data[8] = {0};
+    tn_loop_arg args[] = {{data, 8}};
+    assert_int_equal(tn_loop_interpret(func, args, (int64_t[]){5}), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[0].message, "offset 8 (lane 3) of a buffer of 8 elements"));
+    assert_int_equal(tn_loop_interpret(func, args, (int64_t[]){4}), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[1].message, "the condition of line 7 does not hold"));
+    tn_arena_free(&session.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals), cmocka_unit_test(test_position),
+        cmocka_unit_test(test_damage),     cmocka_unit_test(test_deep_nesting), cmocka_unit_test(test_stage),   cmocka_unit_test(test_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
