@@ -25,6 +25,18 @@ tn_value *emit_highest(onnx_ctx *c, tn_dtype dtype)
     return number_constant(c, dtype, tn_number_highest(dtype));
 }
 
+tn_value *emit_identity(onnx_ctx *c, tn_opcode combine, tn_dtype dtype)
+{
+    switch (combine) {
+    case TN_OP_maximum:
+        return emit_lowest(c, dtype);
+    case TN_OP_minimum:
+        return emit_highest(c, dtype);
+    default:
+        return emit_number(c, dtype, combine == TN_OP_multiply);
+    }
+}
+
 tn_value *emit_fill(onnx_ctx *c, tn_value *scalar, const tn_dim *dims, int rank)
 {
     return rank == 0 ? scalar : tn_broadcast_in_dim(&c->b, scalar, dims, rank, NULL);
@@ -368,18 +380,6 @@ tn_value *emit_arg_max(onnx_ctx *c, tn_value *x, int axis, bool last)
     return tn_convert(&c->b, emit_reduce(c, last ? TN_OP_maximum : TN_OP_minimum, position, axes, 1), TN_I64);
 }
 
-static tn_value *identity_of(onnx_ctx *c, tn_opcode combine, tn_dtype dtype)
-{
-    switch (combine) {
-    case TN_OP_maximum:
-        return emit_lowest(c, dtype);
-    case TN_OP_minimum:
-        return emit_highest(c, dtype);
-    default:
-        return emit_number(c, dtype, combine == TN_OP_multiply);
-    }
-}
-
 tn_value *emit_window(onnx_ctx *c, tn_opcode combine, tn_value *x, const tn_dim *window, const int64_t *strides,
                       const int64_t *dilations, const tn_dim *low, const tn_dim *high)
 {
@@ -395,7 +395,7 @@ tn_value *emit_window(onnx_ctx *c, tn_opcode combine, tn_value *x, const tn_dim 
         dims_attr(TN_A_padding_low, low, rank), dims_attr(TN_A_padding_high, high, rank),
     };
     tn_block *region = tn_combine_block(c->b.graph, combine, x->type.dtype);
-    tn_value *operands[] = {x, identity_of(c, combine, x->type.dtype)};
+    tn_value *operands[] = {x, emit_identity(c, combine, x->type.dtype)};
     return first_result(tn_build(&c->b, TN_OP_reduce_window, operands, 2, attrs, TN_COUNT(attrs), &region, 1));
 }
 
@@ -417,7 +417,7 @@ tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
     for (int64_t step = 1; step < length->value; step *= 2) {
         low[axis] = emit_dim(c, step);
         high[axis] = emit_dim(c, -step);
-        x = tn_binary(&c->b, combine, x, emit_pad_zero(c, x, low, high, identity_of(c, combine, x ? x->type.dtype : TN_F32)));
+        x = tn_binary(&c->b, combine, x, emit_pad_zero(c, x, low, high, emit_identity(c, combine, x ? x->type.dtype : TN_F32)));
     }
     return x;
 }
@@ -573,8 +573,8 @@ static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, in
         double number;
         uint64_t bits;
     } seed = {.bits = c->nodes};
-    if (onnx_has_attr(n, "seed"))
-        seed.number = onnx_attr_float(c, n, "seed", 0);
+    if (onnx_has_attr(n, "seed")) /* Dropout's is an integer */
+        seed.number = strcmp(n->op_type, "Dropout") == 0 ? (double)onnx_attr_int(c, n, "seed", 0) : onnx_attr_float(c, n, "seed", 0);
     uint64_t mixed = tn_hash_u64(seed.bits + 1);
     positions(c, dims, rank, x);
     threefry(c, (uint32_t[]){(uint32_t)mixed, (uint32_t)(mixed >> 32)}, x);

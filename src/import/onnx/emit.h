@@ -9,6 +9,7 @@
 tn_value *emit_number(onnx_ctx *c, tn_dtype dtype, double value);             /* rank 0 */
 tn_value *emit_lowest(onnx_ctx *c, tn_dtype dtype);                           /* identity of max: -inf, INT_MIN, false */
 tn_value *emit_highest(onnx_ctx *c, tn_dtype dtype);                          /* identity of min */
+tn_value *emit_identity(onnx_ctx *c, tn_opcode combine, tn_dtype dtype);        /* of add, multiply, maximum, minimum, or */
 tn_value *emit_fill(onnx_ctx *c, tn_value *scalar, const tn_dim *dims, int rank); /* rank 0 to any shape */
 tn_value *emit_doubles(onnx_ctx *c, tn_dtype dtype, const double *values, int64_t count); /* rank 1 constant */
 

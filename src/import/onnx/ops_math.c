@@ -63,6 +63,10 @@ bool onnx_op_bit_cast(onnx_ctx *c, const onnx_node *n)
     tn_dtype to = onnx_attr_dtype(c, n, "to", TN_NO_DTYPE);
     if (to == TN_NO_DTYPE)
         return false;
+    if (to == TN_BOOL || x->type.dtype == TN_BOOL) { /* a byte that is 0 or 1 */
+        bool byte = tn_dtype_bits(to) == 8 && tn_dtype_bits(x->type.dtype) == 8 && !tn_is_float(to) && !tn_is_float(x->type.dtype);
+        return byte ? onnx_set_output(c, n, 0, tn_convert(&c->b, x, to)) : onnx_unsupported(c, n, "bool against other than integers of 8 bits");
+    }
     if (tn_dtype_bits(to) != tn_dtype_bits(x->type.dtype))
         return onnx_error(c, n, "`to` must have as many bits as the input's type %s, found %s", tn_dtype_text(x->type.dtype),
                           tn_dtype_text(to));
@@ -378,23 +382,33 @@ static tn_value *shift_in(onnx_ctx *c, tn_value *x, int axis, tn_value *fill)
     return emit_pad_zero(c, x, low, high, fill);
 }
 
-bool onnx_op_cumulative(onnx_ctx *c, const onnx_node *n)
+static tn_value *cumulative(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis)
 {
-    tn_value *x = n->input[0];
     bool product = strcmp(n->op_type, "CumProd") == 0, backward = onnx_attr_int(c, n, "reverse", 0);
-    int64_t given, at[1];
-    int count, axis;
-    if (!onnx_static_ints(c, n->input[1], &given, 1, &count) || count != 1)
-        return onnx_unsupported(c, n, "`axis` must be a constant");
-    if (!onnx_axis(c, n, given, x->type.rank, &axis))
-        return false;
-    at[0] = axis;
+    int64_t at[] = {axis};
     if (backward)
         x = tn_reverse(&c->b, x, at, 1);
     if (x && onnx_attr_int(c, n, "exclusive", 0))
         x = shift_in(c, x, axis, emit_number(c, x->type.dtype, product));
     x = emit_scan(c, product ? TN_OP_multiply : TN_OP_add, x, axis);
-    return onnx_set_output(c, n, 0, backward && x ? tn_reverse(&c->b, x, at, 1) : x);
+    return backward && x ? tn_reverse(&c->b, x, at, 1) : x;
+}
+
+/* CumSum, CumProd. An axis that is only known when the graph runs chooses between the results along all axes. */
+bool onnx_op_cumulative(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *x = n->input[0], *y = NULL;
+    int64_t given;
+    int count, axis, rank = x->type.rank;
+    if (onnx_static_ints(c, n->input[1], &given, 1, &count) && count == 1)
+        return onnx_axis(c, n, given, rank, &axis) && onnx_set_output(c, n, 0, cumulative(c, n, x, axis));
+    tn_value *wanted = tn_reshape(&c->b, n->input[1], NULL, 0);
+    wanted = emit_select(c, emit_compare_number(c, "LT", wanted, 0), emit_add_number(c, wanted, rank), wanted);
+    for (int i = 0; i < rank; i++) {
+        tn_value *along = cumulative(c, n, x, i);
+        y = y ? emit_select(c, emit_compare_number(c, "EQ", wanted, i), along, y) : along;
+    }
+    return onnx_set_output(c, n, 0, y ? y : x);
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------------------------------- */

@@ -21,11 +21,33 @@ static tn_value *flag_of(onnx_ctx *c, const reduction *r, int axis)
     return one ? tn_reshape(&c->b, one, NULL, 0) : NULL;
 }
 
+static bool may_be_empty(const reduction *r)
+{
+    for (int i = 0; i < r->type.rank; i++)
+        if (r->type.dim[i]->lo < 1)
+            return true;
+    return false;
+}
+
+/* Runtime axes: an empty axis gets one identity, so that what it reduces to has a place. */
+static tn_value *filled(onnx_ctx *c, const reduction *r, tn_opcode combine, tn_value *x)
+{
+    tn_dim low[TN_MAX_RANK], high[TN_MAX_RANK];
+    if (!x || !may_be_empty(r))
+        return x;
+    for (int i = 0; i < r->type.rank; i++) {
+        low[i] = emit_dim(c, 0);
+        high[i] = tn_dim_sub(c->session, tn_dim_max(c->session, r->type.dim[i], emit_dim(c, 1)), r->type.dim[i]);
+    }
+    return emit_pad_zero(c, x, low, high, emit_identity(c, combine, x->type.dtype));
+}
+
 /* Static: the axes vanish. Runtime: the shape stays, each slice along the reduced axes holds one value. */
 static tn_value *reduce(onnx_ctx *c, const reduction *r, tn_opcode combine, tn_value *x)
 {
     if (!r->runtime)
         return emit_reduce(c, combine, x, r->axes, r->n);
+    x = filled(c, r, combine, x);
     for (int64_t i = 0; x && i < r->type.rank; i++) {
         tn_type like = x->type;
         tn_value *all = emit_spread(c, emit_reduce(c, combine, x, &i, 1), &like, &i, 1);
@@ -36,7 +58,13 @@ static tn_value *reduce(onnx_ctx *c, const reduction *r, tn_opcode combine, tn_v
 
 static tn_value *spread(onnx_ctx *c, const reduction *r, tn_value *x)
 {
-    return r->runtime ? x : emit_spread(c, x, &r->type, r->axes, r->n);
+    tn_dim start[TN_MAX_RANK];
+    int64_t step[TN_MAX_RANK];
+    if (!r->runtime)
+        return emit_spread(c, x, &r->type, r->axes, r->n);
+    for (int i = 0; i < r->type.rank; i++)
+        start[i] = emit_dim(c, 0), step[i] = 1;
+    return x && may_be_empty(r) ? tn_slice(&c->b, x, start, r->type.dim, step) : x;
 }
 
 static tn_value *count(onnx_ctx *c, const reduction *r, tn_dtype dtype)
@@ -76,14 +104,14 @@ static tn_value *kept_sizes(onnx_ctx *c, const reduction *r, tn_value *sizes)
 
 static tn_value *shrink_runtime(onnx_ctx *c, const onnx_node *n, const reduction *r, tn_value *x)
 {
-    tn_dim one[TN_MAX_RANK], zero[TN_MAX_RANK], size[TN_MAX_RANK];
+    tn_dim one[TN_MAX_RANK], zero[TN_MAX_RANK], size[TN_MAX_RANK], most[TN_MAX_RANK];
     int64_t step[TN_MAX_RANK];
     int rank = r->type.rank;
     for (int i = 0; i < rank; i++)
-        one[i] = emit_dim(c, 1), zero[i] = emit_dim(c, 0), step[i] = 1;
+        one[i] = emit_dim(c, 1), zero[i] = emit_dim(c, 0), step[i] = 1, most[i] = tn_dim_max(c->session, r->type.dim[i], one[i]);
     tn_value *all = onnx_dims_value(c, TN_I64, 1, r->type.dim, rank);
     tn_value *sizes = emit_select(c, r->flags, emit_number(c, TN_I64, 1), all);
-    if (!x || !sizes || !onnx_runtime_dims(c, n, sizes, rank, r->type.dim, size))
+    if (!x || !sizes || !onnx_runtime_dims(c, n, sizes, rank, most, size))
         return NULL;
     x = tn_slice(&c->b, x, zero, size, step);
     if (!x || r->keepdims)

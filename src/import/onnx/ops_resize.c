@@ -301,17 +301,39 @@ static tn_value *kernel(onnx_ctx *c, const resize *r, tn_value *d)
     return emit_select(c, emit_compare_number(c, "LE", d, 1), near, emit_select(c, emit_compare_number(c, "LT", d, 2), far, zero));
 }
 
-enum { MAX_TAPS = 512 };
+enum { MAX_TAPS = 32 };
+
+/* Many or unknown taps: every output position weighs the whole axis, extended at both ends by the kernel's reach of at most
+ * twice the axis (antialiasing stretches it by in / out): one product with a matrix [out, 5 in]. */
+static tn_value *interpolated_densely(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
+{
+    tn_dim dims[] = {p->out, tn_dim_mul(c->session, p->in, emit_dim(c, 5))};
+    tn_value *size = emit_size(c, p->in, TN_F64), *one = emit_number(c, TN_F64, 1);
+    tn_value *position = emit_sub(c, tn_iota(&c->b, TN_F64, dims + 1, 1, 0), emit_mul_number(c, size, 2));
+    tn_value *shrink = r->antialias ? emit_min(c, p->scale_value, one) : one, *rows = taken(c, data, p, position);
+    tn_value *center = x ? tn_broadcast_in_dim(&c->b, x, dims, 2, (int64_t[]){0}) : NULL;
+    tn_value *place = position ? tn_broadcast_in_dim(&c->b, position, dims, 2, (int64_t[]){1}) : NULL;
+    tn_value *weight = kernel(c, r, emit_mul(c, emit_unary(c, TN_OP_abs, emit_sub(c, place, center)), shrink));
+    if (r->exclude_outside) {
+        tn_value *inside = emit_and(c, emit_compare_number(c, "GE", place, 0), emit_compare(c, "LT", place, size));
+        weight = emit_select(c, inside, weight, emit_number(c, TN_F64, 0));
+    }
+    int64_t axis = 1;
+    tn_value *sum = emit_sum_axis(c, weight, 1);
+    weight = !sum ? NULL : emit_div(c, weight, emit_spread(c, sum, &weight->type, &axis, 1));
+    if (!weight || !rows)
+        return NULL;
+    tn_value *y = tn_dot_general(&c->b, rows, tn_convert(&c->b, weight, rows->type.dtype), NULL, NULL, 0, (int64_t[]){p->axis}, &axis, 1);
+    return emit_axis_from_last(c, y, p->axis);
+}
 
 /* Neighbours floor(x) + first … floor(x) + first + taps - 1, weighted by the kernel, stretched when antialiasing shrinks. */
-static tn_value *interpolated(onnx_ctx *c, const onnx_node *n, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
+static tn_value *interpolated(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
 {
     double shrink = r->antialias && p->scale > 0 ? fmin(p->scale, 1) : 1, radius = is(r->mode, "linear") ? 1 : 2;
     int first = (int)floor(-radius / shrink) + 1, taps = 2 - 2 * first;
-    if ((r->antialias && p->scale == 0) || taps > MAX_TAPS) {
-        onnx_unsupported(c, n, "`antialias` needs a known scale of at least %g", radius / (MAX_TAPS / 2));
-        return NULL;
-    }
+    if ((r->antialias && p->scale == 0) || taps > MAX_TAPS)
+        return interpolated_densely(c, r, data, p, x);
     tn_value *base = emit_unary(c, TN_OP_floor, x), *position[MAX_TAPS], *weight[MAX_TAPS], *sum = NULL, *result = NULL;
     tn_value *size = emit_size(c, p->in, TN_F64);
     for (int i = 0; i < taps; i++) {
@@ -343,7 +365,7 @@ static tn_value *outside_filled(onnx_ctx *c, const resize *r, tn_value *y, const
     return emit_select(c, emit_along(c, outside, &y->type, p->axis), emit_number(c, y->type.dtype, r->extrapolation), y);
 }
 
-static tn_value *resize_axis(onnx_ctx *c, const onnx_node *n, const resize *r, tn_value *data, const axis_plan *p)
+static tn_value *resize_axis(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p)
 {
     int64_t times;
     if (repeats(c, r, p, &times))
@@ -352,7 +374,7 @@ static tn_value *resize_axis(onnx_ctx *c, const onnx_node *n, const resize *r, t
     if (is(r->mode, "nearest"))
         y = taken(c, data, p, nearest_position(c, r, p, x));
     else
-        y = interpolated(c, n, r, data, p, x);
+        y = interpolated(c, r, data, p, x);
     return outside_filled(c, r, y, p, x);
 }
 
@@ -383,7 +405,7 @@ bool onnx_op_resize(onnx_ctx *c, const onnx_node *n)
         const axis_plan *p = &r.plan[i];
         if (p->scale == 1 && tn_dim_eq(c->session, p->in, p->out) && !crop)
             continue;
-        x = resize_axis(c, n, &r, x, p);
+        x = resize_axis(c, &r, x, p);
     }
     if (!nearest && !tn_is_float(type))
         x = emit_unary(c, TN_OP_round_nearest_even, x);

@@ -117,28 +117,69 @@ static tn_value *backward_real(onnx_ctx *c, tn_value *x, int axis, tn_dim length
     return interleave(c, emit_axis_from_last(c, y, axis), NULL);
 }
 
+typedef struct dft {
+    bool inverse, onesided;
+    tn_value *length; /* NULL: the axis's own */
+} dft;
+
+static tn_value *transformed(onnx_ctx *c, const onnx_node *n, const dft *d, tn_value *x, int axis)
+{
+    tn_dim length = x->type.dim[axis];
+    if (d->inverse && d->onesided)
+        length = tn_dim_mul(c->session, emit_dim(c, 2), tn_dim_sub(c->session, length, emit_dim(c, 1)));
+    if (d->length && !onnx_runtime_dims(c, n, d->length, 1, NULL, &length))
+        return NULL;
+    if (d->inverse)
+        return d->onesided ? backward_real(c, x, axis, length) : backward(c, x, axis, length);
+    return forward(c, x, axis, length, d->onesided);
+}
+
+/* An axis that is only known when the graph runs: the whole transforms along all axes, one of them chosen, then cut when onesided. */
+static bool dft_of_runtime_axis(onnx_ctx *c, const onnx_node *n, const dft *d)
+{
+    tn_value *x = n->input[0], *y = NULL, *parts[TN_MAX_RANK];
+    int rank = x->type.rank;
+    if (d->length || (d->inverse && d->onesided))
+        return onnx_unsupported(c, n, "`axis` must be a constant when the length changes");
+    dft whole = {.inverse = d->inverse};
+    tn_value *wanted = tn_reshape(&c->b, n->input[2], NULL, 0);
+    wanted = emit_select(c, emit_compare_number(c, "LT", wanted, 0), emit_add_number(c, wanted, rank), wanted);
+    for (int i = 0; i < rank - 1; i++) {
+        tn_value *along = transformed(c, n, &whole, x, i);
+        y = y ? emit_select(c, emit_compare_number(c, "EQ", wanted, i), along, y) : along;
+    }
+    if (!d->onesided || !y)
+        return onnx_set_output(c, n, 0, y);
+    tn_dim start[TN_MAX_RANK], limit[TN_MAX_RANK], one = emit_dim(c, 1);
+    int64_t step[TN_MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        tn_dim size = y->type.dim[i], half = tn_dim_add(c->session, tn_dim_floordiv(c->session, size, emit_dim(c, 2)), one);
+        tn_value *cut = emit_select(c, emit_compare_number(c, "EQ", wanted, i), emit_size(c, half, TN_I64), emit_size(c, size, TN_I64));
+        parts[i] = cut ? tn_reshape(&c->b, cut, &one, 1) : NULL;
+        if (!parts[i])
+            return false;
+        start[i] = emit_dim(c, 0);
+        step[i] = 1;
+    }
+    tn_value *sizes = tn_concatenate(&c->b, parts, rank, 0);
+    if (!sizes || !onnx_runtime_dims(c, n, sizes, rank, y->type.dim, limit))
+        return false;
+    return onnx_set_output(c, n, 0, tn_slice(&c->b, y, start, limit, step));
+}
+
 bool onnx_op_dft(onnx_ctx *c, const onnx_node *n)
 {
-    tn_value *x = n->input[0], *length_value = onnx_in(n, 1), *y;
-    bool inverse = onnx_attr_int(c, n, "inverse", 0), onesided = onnx_attr_int(c, n, "onesided", 0);
+    tn_value *x = n->input[0];
+    dft d = {.inverse = onnx_attr_int(c, n, "inverse", 0), .onesided = onnx_attr_int(c, n, "onesided", 0), .length = onnx_in(n, 1)};
     int64_t given = c->opset < 20 ? onnx_attr_int(c, n, "axis", 1) : -2;
     int count = 1, axis;
     if (c->opset >= 20 && onnx_in(n, 2) && (!onnx_static_ints(c, n->input[2], &given, 1, &count) || count != 1))
-        return onnx_unsupported(c, n, "`axis` must be a constant");
+        return dft_of_runtime_axis(c, n, &d);
     if (!onnx_axis(c, n, given, x->type.rank, &axis))
         return false;
     if (axis == x->type.rank - 1)
         return onnx_error(c, n, "`axis` must not be the last one, which holds the real and imaginary parts");
-    tn_dim length = x->type.dim[axis];
-    if (inverse && onesided)
-        length = tn_dim_mul(c->session, emit_dim(c, 2), tn_dim_sub(c->session, length, emit_dim(c, 1)));
-    if (length_value && !onnx_runtime_dims(c, n, length_value, 1, NULL, &length))
-        return false;
-    if (inverse)
-        y = onesided ? backward_real(c, x, axis, length) : backward(c, x, axis, length);
-    else
-        y = forward(c, x, axis, length, onesided);
-    return onnx_set_output(c, n, 0, y);
+    return onnx_set_output(c, n, 0, transformed(c, n, &d, x, axis));
 }
 
 /* signal [B, L, 1 or 2] in frames of `frame_length`, frame_step apart, times the window, transformed. */
