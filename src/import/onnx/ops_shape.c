@@ -336,14 +336,20 @@ typedef struct slice_range {
     int64_t step;
 } slice_range;
 
+/* Ends this large mean "to the end" in every exporter (2^31 - 1, 2^63 - 1, 10^9), whatever a symbolic size may be. */
+static bool is_open_end(tn_dim given)
+{
+    return tn_dim_is_const(given) && given->value >= 1000000000;
+}
+
 /* A given bound, counted from the end when negative, kept in [low, d - 1 + back]; an expression is taken to be non-negative. */
 static tn_dim slice_bound(onnx_ctx *c, tn_dim given, tn_dim d, int64_t low, int64_t back)
 {
     tn_session *s = c->session;
     tn_dim high = tn_dim_add(s, d, num(c, back - 1));
-    if (tn_dim_is_const(given) && given->value >= INT32_MAX - 1)
+    if (is_open_end(given) && !tn_dim_is_const(d))
         return high;
-    if (tn_dim_is_const(given) && given->value <= -INT32_MAX)
+    if (tn_dim_is_const(given) && given->value <= -1000000000 && !tn_dim_is_const(d))
         return num(c, low);
     if (given->hi < 0)
         given = tn_dim_add(s, given, d);
@@ -357,7 +363,7 @@ static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *sta
     if (tn_dim_is_const(d) && tn_dim_is_const(r->start))
         return false;
     *start = r->start->hi < 0 ? tn_dim_add(s, d, r->start) : r->start;
-    *end = tn_dim_is_const(r->end) && r->end->value >= INT32_MAX - 1 ? d : r->end->hi < 0 ? tn_dim_add(s, d, r->end) : r->end;
+    *end = is_open_end(r->end) ? d : r->end->hi < 0 ? tn_dim_add(s, d, r->end) : r->end;
     tn_dim size = tn_dim_sub(s, *end, *start);
     return !tn_dim_is_const(*start) && tn_dim_is_const(size) && size->value > 0 && (!tn_dim_is_const(d) || size->value <= d->value);
 }
