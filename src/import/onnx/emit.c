@@ -159,6 +159,11 @@ tn_value *emit_slice_axis(onnx_ctx *c, tn_value *x, int axis, tn_dim start, tn_d
 
 tn_value *emit_along(onnx_ctx *c, tn_value *x, const tn_type *like, int axis)
 {
+    if (x && x->type.rank != 1) {
+        tn_error(c->session, TN_INVALID, c->b.loc, "expected a list (rank 1), found rank %d", x->type.rank);
+        c->b.failed = true;
+        return NULL;
+    }
     return !x ? NULL : tn_broadcast_in_dim(&c->b, x, like->dim, like->rank, (int64_t[]){axis});
 }
 
