@@ -184,7 +184,7 @@ static void need_vector(widener *w, const tn_lvalue *v, bool computes) { count_b
 
 static bool analyse_fn(widener *w, tn_lop *op)
 {
-    int64_t stride;
+    int64_t stride = 0;
     tn_dtype operand = op->operand[op->noperands - 1]->type.dtype;
     if (affine_fn(w, op, &stride)) {
         set_info(w, op->result, stride ? AFFINE : UNIFORM, stride);
