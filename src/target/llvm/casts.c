@@ -196,7 +196,7 @@ LLVMValueRef tn_emit_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_d
     if (from == to)
         return value;
     if (tn_is_complex(from) || tn_is_complex(to))
-        return refuse_cast(e, tn_emit_type(e, to, tn_emit_lanes(LLVMTypeOf(value))), from, to);
+        return tn_emit_complex_cast(e, value, from, to);
     if (tn_is_float(from))
         return tn_is_float(to) ? float_to_float(e, value, from, to) : float_to_integer(e, value, from, to);
     return tn_is_float(to) ? integer_to_float(e, value, from, to) : integer_to_integer(e, value, from, to);

@@ -37,13 +37,12 @@ static LLVMValueRef refuse_fn(tn_emitter *e, LLVMTypeRef type, tn_scalar fn, tn_
 
 /* ---- the C library --------------------------------------------------------------------------------------------------- */
 
-static LLVMValueRef library_function(tn_emitter *e, const char *name, LLVMTypeRef type, unsigned nargs)
+LLVMValueRef tn_emit_library_function(tn_emitter *e, const char *name, LLVMTypeRef type)
 {
-    LLVMTypeRef params[3] = {type, type, type};
     LLVMValueRef function = LLVMGetNamedFunction(e->module, name);
     if (function)
         return function;
-    function = LLVMAddFunction(e->module, name, LLVMFunctionType(type, params, nargs, false));
+    function = LLVMAddFunction(e->module, name, type);
     /* nobuiltin: LLVM must neither fold the call with its host's library nor trade it for another function. */
     static const char *const attributes[] = {"nounwind", "nobuiltin", "willreturn"};
     for (size_t i = 0; i < TN_COUNT(attributes); i++) {
@@ -59,12 +58,13 @@ static LLVMValueRef call_library(tn_emitter *e, const char *base_name, tn_dtype 
     LLVMTypeRef type = LLVMTypeOf(args[0]), scalar = tn_emit_type(e, dtype, 1);
     int lanes = tn_emit_lanes(type);
     snprintf(name, sizeof name, "%s%s", base_name, dtype == TN_F32 ? "f" : "");
-    LLVMValueRef function = library_function(e, name, scalar, nargs), result = LLVMGetPoison(type);
+    LLVMTypeRef params[3] = {scalar, scalar, scalar}, signature = LLVMFunctionType(scalar, params, nargs, false);
+    LLVMValueRef function = tn_emit_library_function(e, name, signature), result = LLVMGetPoison(type);
     for (int i = 0; i < lanes; i++) {
         LLVMValueRef lane[3];
         for (unsigned k = 0; k < nargs; k++)
             lane[k] = tn_emit_lane(e, args[k], i);
-        LLVMValueRef y = LLVMBuildCall2(e->builder, LLVMGlobalGetValueType(function), function, lane, nargs, "");
+        LLVMValueRef y = LLVMBuildCall2(e->builder, signature, function, lane, nargs, "");
         if (lanes == 1)
             return y;
         LLVMValueRef at = LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)i, false);
@@ -342,8 +342,10 @@ LLVMValueRef tn_emit_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRe
 {
     if (fn == TN_S_select)
         return LLVMBuildSelect(e->builder, args[0], args[1], args[2], "");
-    if (tn_is_complex(dtype) || !tn_scalar_accepts(fn, dtype))
+    if (!tn_scalar_accepts(fn, dtype))
         return refuse_fn(e, LLVMTypeOf(args[0]), fn, dtype);
+    if (tn_is_complex(dtype))
+        return tn_emit_complex_fn(e, fn, dtype, args);
     if (tn_is_narrow_float(dtype))
         return narrow_float_fn(e, fn, dtype, args);
     if (tn_is_float(dtype))

@@ -7,6 +7,7 @@
  *   f16, bf16, f8   their bits as i16 or i8: arithmetic widens to f32 and rounds back, so that no target's idea of
  *                   half-precision legalisation (and no run-time library of its own) is ever asked for
  *   f32, f64        float, double, with no fast-math flag
+ *   c64, c128       a vector of the two parts; one lane only
  *   buffer          ptr; offsets become getelementptr */
 #ifndef TN_TARGET_LLVM_INTERNAL_H
 #define TN_TARGET_LLVM_INTERNAL_H
@@ -63,6 +64,11 @@ bool tn_is_narrow_float(tn_dtype dtype); /* held as its bits */
 
 /* fn.c: a row of base/scalars.def on values of `dtype` (select: args[0] is the mask). */
 LLVMValueRef tn_emit_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args);
+/* A function of the C library, declared in the module. */
+LLVMValueRef tn_emit_library_function(tn_emitter *e, const char *name, LLVMTypeRef type);
+/* complex.c: the same for complex numbers of one lane; a cast from or to one. */
+LLVMValueRef tn_emit_complex_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args);
+LLVMValueRef tn_emit_complex_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_dtype to);
 /* casts.c: tn_number_convert on values. */
 LLVMValueRef tn_emit_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_dtype to);
 /* memory.c: alloc, load, gather, store, scatter, atomic, prefetch. */

@@ -1,4 +1,6 @@
 /* Objects linked into this process, by LLVM's ORC. A tn_jit is one JIT library; several may exist, in several threads. */
+#include <complex.h>
+#undef I /* the name that complex.h takes */
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Orc.h>
 #include <math.h>
@@ -35,10 +37,13 @@ static const symbol symbols[] = {
 #define BINARY(name) {#name, (void *)(double (*)(double, double))name}, {#name "f", (void *)(float (*)(float, float))name##f},
 #define TERNARY(name)                                                                                                  \
     {#name, (void *)(double (*)(double, double, double))name}, {#name "f", (void *)(float (*)(float, float, float))name##f},
-    TN_LIBM_FUNCTIONS(UNARY, BINARY, TERNARY)
+#define COMPLEX(name) {#name, (void *)(double complex (*)(double complex))name},
+    TN_LIBM_FUNCTIONS(UNARY, BINARY, TERNARY, COMPLEX)
 #undef UNARY
 #undef BINARY
 #undef TERNARY
+#undef COMPLEX
+    {"cpow", (void *)(double complex (*)(double complex, double complex))cpow},
     {"memcpy", (void *)memcpy},
     {"memmove", (void *)memmove},
     {"memset", (void *)memset},

@@ -76,7 +76,7 @@ static LLVMValueRef address(tn_emitter *e, const access *a)
     return LLVMBuildInBoundsGEP2(e->builder, element, a->base, &offset, 1, "");
 }
 
-static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(dtype) / 8; }
+static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(tn_dtype_real(dtype)) / 8; }
 
 /* ---- values and what memory holds -------------------------------------------------------------------------------------------- */
 
@@ -389,7 +389,7 @@ static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LL
 static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
 {
     LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
-    if (a->lanes > 1 || tn_dtype_bits(a->dtype) < 8 || tn_scalar_arity(fn) != 2 || tn_scalar_result(fn, a->dtype) != a->dtype)
+    if (a->lanes > 1 || tn_dtype_bits(a->dtype) < 8 || tn_is_complex(a->dtype) || tn_scalar_arity(fn) != 2 || tn_scalar_result(fn, a->dtype) != a->dtype)
         return tn_emit_refuse(e, type, "atomic %s on %d lanes of %s", tn_scalar_name(fn), a->lanes, tn_dtype_text(a->dtype));
     LLVMValueRef at = address(e, a);
     if (!a->mask)

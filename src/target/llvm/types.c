@@ -28,10 +28,11 @@ LLVMTypeRef tn_emit_memory_type(tn_emitter *e, tn_dtype dtype, int lanes)
         return tn_emit_float_type(e, lanes);
     if (dtype == TN_F64)
         return tn_emit_double_type(e, lanes);
-    LLVMTypeRef type = tn_emit_int_type(e, tn_dtype_bits(dtype), lanes);
-    if (tn_is_complex(dtype))
-        tn_emit_refuse(e, type, "a value of type %s: complex numbers are held as their two parts in loops", tn_dtype_text(dtype));
-    return type;
+    if (!tn_is_complex(dtype))
+        return tn_emit_int_type(e, tn_dtype_bits(dtype), lanes);
+    if (lanes > 1)
+        tn_emit_refuse(e, NULL, "vectors of %s", tn_dtype_text(dtype));
+    return dtype == TN_C64 ? tn_emit_float_type(e, 2) : tn_emit_double_type(e, 2);
 }
 
 LLVMTypeRef tn_emit_type(tn_emitter *e, tn_dtype dtype, int lanes)
@@ -78,8 +79,10 @@ LLVMValueRef tn_emit_real(LLVMTypeRef type, double value)
 LLVMValueRef tn_emit_number(tn_emitter *e, tn_dtype dtype, int lanes, tn_number number)
 {
     LLVMTypeRef type = tn_emit_type(e, dtype, lanes);
-    if (tn_is_complex(dtype))
-        return LLVMGetPoison(type);
+    if (tn_is_complex(dtype)) {
+        LLVMTypeRef part = LLVMGetElementType(type);
+        return LLVMConstVector((LLVMValueRef[]){LLVMConstReal(part, number.f), LLVMConstReal(part, number.im)}, 2);
+    }
     if (!tn_is_float(dtype))
         return tn_emit_int(type, number.i);
     if (!tn_is_narrow_float(dtype))
