@@ -415,8 +415,8 @@ tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
         window[i] = emit_dim(c, 1);
     }
     if (!tn_dim_is_const(length)) {
-        window[axis] = length;
-        low[axis] = tn_dim_sub(c->session, length, emit_dim(c, 1));
+        window[axis] = tn_dim_max(c->session, length, emit_dim(c, 1));
+        low[axis] = tn_dim_sub(c->session, window[axis], emit_dim(c, 1));
         return emit_window(c, combine, x, window, NULL, NULL, low, high);
     }
     for (int64_t step = 1; step < length->value; step *= 2) {

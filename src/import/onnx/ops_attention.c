@@ -89,15 +89,14 @@ static tn_value *joined(onnx_ctx *c, tn_value *past, tn_value *x)
     return !past || !x ? x : tn_concatenate(&c->b, (tn_value *[]){past, x}, 2, 2);
 }
 
-static bool head_scale(onnx_ctx *c, const onnx_node *n, tn_dim size, double *out)
+/* `scale`, or 1 / sqrt(size): rank 0. */
+static tn_value *head_scale(onnx_ctx *c, const onnx_node *n, tn_dim size, tn_dtype dtype)
 {
-    *out = onnx_attr_float(c, n, "scale", 0);
     if (onnx_has_attr(n, "scale"))
-        return true;
-    if (!tn_dim_is_const(size) || size->value < 1)
-        return onnx_unsupported(c, n, "the default `scale` needs a known head size");
-    *out = 1 / sqrt((double)size->value);
-    return true;
+        return emit_number(c, dtype, onnx_attr_float(c, n, "scale", 0));
+    if (tn_dim_is_const(size) && size->value > 0)
+        return emit_number(c, dtype, 1 / sqrt((double)size->value));
+    return tn_convert(&c->b, emit_unary(c, TN_OP_rsqrt, emit_size(c, size, TN_F64)), dtype);
 }
 
 bool onnx_op_attention(onnx_ctx *c, const onnx_node *n)
@@ -105,12 +104,13 @@ bool onnx_op_attention(onnx_ctx *c, const onnx_node *n)
     tn_value *q = split_heads(c, n, n->input[0], "q_num_heads"), *past_key = onnx_in(n, 4);
     tn_value *k = joined(c, past_key, split_heads(c, n, n->input[1], "kv_num_heads"));
     tn_value *v = joined(c, onnx_in(n, 5), split_heads(c, n, n->input[2], "kv_num_heads"));
-    double scale, softcap = onnx_attr_float(c, n, "softcap", 0);
+    double softcap = onnx_attr_float(c, n, "softcap", 0);
     tn_dtype precision = onnx_attr_dtype(c, n, "softmax_precision", n->input[0]->type.dtype);
     int64_t mode = onnx_attr_int(c, n, "qk_matmul_output_mode", 0);
-    if (!q || !k || !v || precision == TN_NO_DTYPE || !head_scale(c, n, q->type.dim[3], &scale))
+    if (!q || !k || !v || precision == TN_NO_DTYPE)
         return false;
-    tn_value *score = heads_product(c, emit_mul_number(c, q, sqrt(scale)), emit_mul_number(c, k, sqrt(scale)), 3), *report = score;
+    tn_value *root = emit_unary(c, TN_OP_sqrt, head_scale(c, n, q->type.dim[3], q->type.dtype)); /* on both sides: no overflow */
+    tn_value *score = heads_product(c, emit_mul(c, q, root), emit_mul(c, k, root), 3), *report = score;
     if (softcap > 0)
         score = emit_mul_number(c, emit_unary(c, TN_OP_tanh, emit_mul_number(c, score, 1 / softcap)), softcap);
     if (mode == 1)
@@ -151,14 +151,13 @@ static tn_value *modified(onnx_ctx *c, const onnx_node *n, const char *name, tn_
 bool onnx_op_flex_attention(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *q = n->input[0], *k = n->input[1], *v = n->input[2];
-    double scale;
     tn_dtype precision = onnx_attr_dtype(c, n, "softmax_precision", q->type.dtype == TN_F64 ? TN_F64 : TN_F32);
     if (q->type.rank != 4 || k->type.rank != 4 || v->type.rank != 4)
         return onnx_error(c, n, "Q, K and V must have rank 4");
-    if (precision == TN_NO_DTYPE || !head_scale(c, n, q->type.dim[3], &scale))
+    if (precision == TN_NO_DTYPE)
         return false;
     tn_value *score = heads_product(c, tn_convert(&c->b, q, precision), tn_convert(&c->b, k, precision), 3);
-    score = modified(c, n, "score_mod", emit_mul_number(c, score, scale));
+    score = modified(c, n, "score_mod", emit_mul(c, score, head_scale(c, n, q->type.dim[3], precision)));
     int64_t axis = 3;
     tn_value *weight = modified(c, n, "prob_mod", emit_softmax(c, score, &axis, 1, false));
     tn_value *y = heads_product(c, weight, tn_convert(&c->b, v, precision), 2);
@@ -180,14 +179,15 @@ static tn_value *rotary_table(onnx_ctx *c, tn_value *table, tn_value *positions,
 }
 
 /* Elements 2i (which 0) or 2i + 1 of the last axis; or its first or second half. */
-static tn_value *rotary_half(onnx_ctx *c, tn_value *x, int64_t size, int which, bool interleaved)
+static tn_value *rotary_half(onnx_ctx *c, tn_value *x, tn_dim size, int which, bool interleaved)
 {
+    tn_dim half = tn_dim_floordiv(c->session, size, emit_dim(c, 2));
     if (interleaved)
-        return emit_slice_axis(c, x, 3, emit_dim(c, which), emit_dim(c, size), 2);
-    return emit_slice_axis(c, x, 3, emit_dim(c, which * size / 2), emit_dim(c, (which + 1) * size / 2), 1);
+        return emit_slice_axis(c, x, 3, emit_dim(c, which), size, 2);
+    return emit_slice_axis(c, x, 3, which ? half : emit_dim(c, 0), which ? size : half, 1);
 }
 
-static tn_value *rotated(onnx_ctx *c, tn_value *x, tn_value *cosine, tn_value *sine, int64_t size, bool interleaved)
+static tn_value *rotated(onnx_ctx *c, tn_value *x, tn_value *cosine, tn_value *sine, tn_dim size, bool interleaved)
 {
     tn_dim dims[5], whole[4];
     tn_value *a = rotary_half(c, x, size, 0, interleaved), *b = rotary_half(c, x, size, 1, interleaved);
@@ -198,7 +198,7 @@ static tn_value *rotated(onnx_ctx *c, tn_value *x, tn_value *cosine, tn_value *s
     memcpy(dims, real->type.dim, sizeof(tn_dim) * 4);
     memcpy(whole, x->type.dim, sizeof whole);
     dims[4] = emit_dim(c, 1);
-    whole[3] = emit_dim(c, size);
+    whole[3] = size;
     real = tn_reshape(&c->b, real, dims, 5);
     imaginary = tn_reshape(&c->b, imaginary, dims, 5);
     tn_value *pairs = tn_concatenate(&c->b, (tn_value *[]){real, imaginary}, 2, 4);
@@ -221,17 +221,14 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     if (!x)
         return false;
     tn_dim head = x->type.dim[3];
-    if (!tn_dim_is_const(head))
-        return onnx_unsupported(c, n, "the head size must be known");
-    if (size == 0)
-        size = head->value;
-    if (size < 0 || size % 2 || size > head->value)
-        return onnx_error(c, n, "the rotated part must be even and at most the head size %lld, found %lld", (long long)head->value, (long long)size);
+    tn_dim part = size == 0 ? head : emit_dim(c, size);
+    if (size < 0 || (tn_dim_is_const(part) && part->value % 2))
+        return onnx_error(c, n, "the rotated part must be even, found %lld", (long long)(size ? size : part->value));
     tn_value *cosine = rotary_table(c, n->input[1], onnx_in(n, 3), x->type.dim), *sine = rotary_table(c, n->input[2], onnx_in(n, 3), x->type.dim);
-    tn_value *turned = emit_slice_axis(c, x, 3, emit_dim(c, 0), emit_dim(c, size), 1);
-    tn_value *y = !turned || !cosine || !sine ? NULL : rotated(c, turned, cosine, sine, size, onnx_attr_int(c, n, "interleaved", 0));
-    if (y && size < head->value) {
-        tn_value *rest = emit_slice_axis(c, x, 3, emit_dim(c, size), head, 1);
+    tn_value *turned = emit_slice_axis(c, x, 3, emit_dim(c, 0), part, 1);
+    tn_value *y = !turned || !cosine || !sine ? NULL : rotated(c, turned, cosine, sine, part, onnx_attr_int(c, n, "interleaved", 0));
+    if (y && !tn_dim_eq(c->session, part, head)) {
+        tn_value *rest = emit_slice_axis(c, x, 3, part, head, 1);
         y = tn_concatenate(&c->b, (tn_value *[]){y, rest}, 2, 3);
     }
     if (!y)

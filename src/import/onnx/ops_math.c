@@ -217,6 +217,14 @@ bool onnx_op_swish(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_mul(c, x, emit_unary(c, TN_OP_logistic, scaled)));
 }
 
+/* The gate's Swish times the second operand. */
+bool onnx_op_swiglu(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *x = n->input[0];
+    tn_value *scaled = emit_mul_number(c, x, onnx_attr_float(c, n, "alpha", 1));
+    return onnx_set_output(c, n, 0, emit_mul(c, emit_mul(c, x, emit_unary(c, TN_OP_logistic, scaled)), n->input[1]));
+}
+
 bool onnx_op_mish(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
@@ -448,6 +456,22 @@ bool onnx_op_random(onnx_ctx *c, const onnx_node *n)
     tn_value *x = normal ? emit_normal(c, n, dims, rank) : emit_uniform(c, n, dims, rank);
     x = emit_add_number(c, emit_mul_number(c, x, normal ? high : high - low), low);
     return onnx_set_output(c, n, 0, tn_convert(&c->b, x, to));
+}
+
+/* Draws from unnormalised logarithmic probabilities [B, C]: the largest after adding -log(-log(u)) to each (Gumbel). */
+bool onnx_op_multinomial(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *x = n->input[0];
+    int64_t samples = onnx_attr_int(c, n, "sample_size", 1);
+    tn_dtype to = onnx_attr_dtype(c, n, "dtype", TN_I32);
+    if (x->type.rank != 2 || samples < 0 || to == TN_NO_DTYPE)
+        return onnx_error(c, n, "the input must have rank 2 and `sample_size` not be negative");
+    tn_dim dims[] = {x->type.dim[0], emit_dim(c, samples), x->type.dim[1]};
+    tn_value *draw = emit_add_number(c, emit_uniform(c, n, dims, 3), 0x1p-25);
+    for (int i = 0; i < 2; i++)
+        draw = emit_unary(c, TN_OP_negate, emit_unary(c, TN_OP_log, draw));
+    tn_value *wide = tn_broadcast_in_dim(&c->b, tn_convert(&c->b, x, TN_F32), dims, 3, (int64_t[]){0, 2});
+    return onnx_set_output(c, n, 0, tn_convert(&c->b, emit_arg_max(c, emit_add(c, wide, draw), 2, false), to));
 }
 
 /* Not in training: the input, and a mask of true. In training: scaled by 1 / (1 - ratio) where the draw keeps it. */

@@ -13,6 +13,8 @@ static tn_value *granular(onnx_ctx *c, const onnx_node *n, tn_value *p, const tn
         return emit_fill(c, p, like->dim, like->rank);
     if (p->type.rank == 1 && tn_dim_is(p->type.dim[0], 1) && (like->rank != 1 || block == 0))
         return emit_fill(c, tn_reshape(&c->b, p, NULL, 0), like->dim, like->rank);
+    if (like->rank == 1)
+        axis = 0;
     if (!onnx_axis(c, n, axis, like->rank, &at))
         return NULL;
     if (p->type.rank == 1 && (block == 0 || like->rank > 1))

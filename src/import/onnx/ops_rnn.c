@@ -366,7 +366,7 @@ bool onnx_op_recurrent(onnx_ctx *c, const onnx_node *n)
 typedef struct linear_attention {
     int64_t heads, kv_heads;
     tn_dim batch, time, key_size, value_size;
-    double scale;
+    tn_value *scale; /* rank 0 */
     tn_value *q, *k, *v, *decay, *beta; /* [time, batch, heads, size] f32; decay, beta NULL when the rule has none */
 } linear_attention;
 
@@ -422,7 +422,7 @@ static bool linear_attention_body(onnx_ctx *c, void *context, tn_value *t, tn_va
     q = q ? tn_reshape(&c->b, q, split, 4) : NULL;
     static const int64_t batch[] = {0, 1};
     tn_value *y = tn_dot_general(&c->b, q, state, batch, batch, 2, (int64_t[]){3}, (int64_t[]){2}, 1); /* [B, KV, group, V] */
-    y = emit_mul_number(c, y, a->scale);
+    y = emit_mul(c, y, a->scale);
     y = y ? tn_reshape(&c->b, y, row, 4) : NULL;
     tn_value *zero = tn_int_constant(&c->b, TN_I64, 0);
     tn_op *update = y ? tn_build(&c->b, TN_OP_dynamic_update_slice, (tn_value *[]){carried[0], y, t, zero, zero, zero}, 6, NULL, 0, NULL, 0) : NULL;
@@ -455,11 +455,8 @@ bool onnx_op_linear_attention(onnx_ctx *c, const onnx_node *n)
     a.batch = a.q->type.dim[1];
     a.key_size = a.q->type.dim[3];
     a.value_size = a.v->type.dim[3];
-    a.scale = onnx_attr_float(c, n, "scale", 0);
-    if (a.scale == 0 && !tn_dim_is_const(a.key_size))
-        return onnx_unsupported(c, n, "the default `scale` needs a known head size");
-    if (a.scale == 0)
-        a.scale = 1 / __builtin_sqrt((double)a.key_size->value);
+    double scale = onnx_attr_float(c, n, "scale", 0);
+    a.scale = scale != 0 ? emit_number(c, TN_F32, scale) : emit_unary(c, TN_OP_rsqrt, emit_size(c, a.key_size, TN_F32));
     tn_dim out[] = {a.time, a.batch, emit_dim(c, a.heads), a.value_size};
     tn_dim kept[] = {a.batch, emit_dim(c, a.kv_heads), a.key_size, a.value_size};
     tn_value *zero = emit_number(c, TN_F32, 0), *final[2];

@@ -117,6 +117,12 @@ static tn_value *backward_real(onnx_ctx *c, tn_value *x, int axis, tn_dim length
     return interleave(c, emit_axis_from_last(c, y, axis), NULL);
 }
 
+static bool has_parts(const tn_value *x)
+{
+    int rank = x->type.rank;
+    return rank >= 2 && (tn_dim_is(x->type.dim[rank - 1], 1) || tn_dim_is(x->type.dim[rank - 1], 2));
+}
+
 typedef struct dft {
     bool inverse, onesided;
     tn_value *length; /* NULL: the axis's own */
@@ -173,6 +179,8 @@ bool onnx_op_dft(onnx_ctx *c, const onnx_node *n)
     dft d = {.inverse = onnx_attr_int(c, n, "inverse", 0), .onesided = onnx_attr_int(c, n, "onesided", 0), .length = onnx_in(n, 1)};
     int64_t given = c->opset < 20 ? onnx_attr_int(c, n, "axis", 1) : -2;
     int count = 1, axis;
+    if (!has_parts(x))
+        return onnx_error(c, n, "the last dimension must be 1 (real) or 2 (real and imaginary)");
     if (c->opset >= 20 && onnx_in(n, 2) && (!onnx_static_ints(c, n->input[2], &given, 1, &count) || count != 1))
         return dft_of_runtime_axis(c, n, &d);
     if (!onnx_axis(c, n, given, x->type.rank, &axis))
@@ -188,8 +196,8 @@ bool onnx_op_stft(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0], *window = onnx_in(n, 2);
     tn_session *s = c->session;
     tn_dim step, length;
-    if (x->type.rank != 3)
-        return onnx_error(c, n, "the signal must have rank 3, found %d", x->type.rank);
+    if (x->type.rank != 3 || !has_parts(x))
+        return onnx_error(c, n, "the signal must have rank 3 and end in a dimension of 1 (real) or 2 (real and imaginary)");
     if (!onnx_runtime_dims(c, n, n->input[1], 1, NULL, &step))
         return false;
     length = window ? window->type.dim[0] : x->type.dim[1];
