@@ -97,13 +97,22 @@ tn_lvalue *tn_lfunc_buffer(tn_lfunc *func, const char *name, tn_dtype dtype, boo
     return v;
 }
 
-tn_lvalue *tn_lfunc_index(tn_lfunc *func, const char *name) { return add_parameter(func, tn_lscalar(TN_I64), name); }
+tn_lvalue *tn_lfunc_index(tn_lfunc *func, const char *name)
+{
+    return add_parameter(func, tn_lscalar(TN_I64), name);
+}
 
 /* ---- operations ---- */
 
-tn_lbuilder tn_lbuilder_at_end(tn_lfunc *func, tn_lblock *block) { return (tn_lbuilder){func, block, NULL, 0}; }
+tn_lbuilder tn_lbuilder_at_end(tn_lfunc *func, tn_lblock *block)
+{
+    return (tn_lbuilder){func, block, NULL, 0};
+}
 
-tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op) { return (tn_lbuilder){func, op->block, op, op->line}; }
+tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op)
+{
+    return (tn_lbuilder){func, op->block, op, op->line};
+}
 
 void tn_lop_insert(tn_lbuilder *b, tn_lop *op)
 {
@@ -127,7 +136,10 @@ void tn_lop_unlink(tn_lop *op)
     op->block = NULL;
 }
 
-void tn_lop_erase(tn_lop *op) { tn_lop_unlink(op); }
+void tn_lop_erase(tn_lop *op)
+{
+    tn_lop_unlink(op);
+}
 
 tn_lop *tn_lop_new(tn_lfunc *func, tn_lopcode code, tn_lvalue *const *operands, int n)
 {
@@ -189,7 +201,10 @@ static tn_lvalue *fold_or_build(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *
     return folded ? folded : tn_l_fn(b, fn, operands, n);
 }
 
-tn_lvalue *tn_l_fn1(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x) { return fold_or_build(b, fn, &x, 1); }
+tn_lvalue *tn_l_fn1(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x)
+{
+    return fold_or_build(b, fn, &x, 1);
+}
 
 tn_lvalue *tn_l_fn2(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y)
 {
@@ -296,8 +311,8 @@ static int gather_operands(tn_lvalue *out[5], tn_lvalue *const *fixed, int n, tn
     return n;
 }
 
-static tn_lvalue *build_load(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask,
-                             tn_lvalue *other)
+static tn_lvalue *build_load(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, int lanes,
+                             tn_lvalue *mask, tn_lvalue *other)
 {
     assert(buffer->type.buffer);
     tn_lvalue *operands[5];
@@ -305,7 +320,8 @@ static tn_lvalue *build_load(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer,
     return append_value(b, code, operands, n, tn_lvector(buffer->type.dtype, lanes));
 }
 
-static void build_store(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+static void build_store(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
+                        tn_lvalue *mask)
 {
     assert(buffer->type.buffer && buffer->type.dtype == value->type.dtype);
     tn_lvalue *operands[5];
@@ -333,7 +349,8 @@ void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lval
     build_store(b, TN_L_scatter, buffer, offsets, value, mask);
 }
 
-tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
+                       tn_lvalue *mask)
 {
     tn_lvalue *operands[5];
     int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset, value}, 3, mask, NULL);
@@ -375,7 +392,10 @@ tn_lop *tn_l_while(tn_lbuilder *b)
     return op;
 }
 
-void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond) { append(b, TN_L_yield, &cond, 1); }
+void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond)
+{
+    append(b, TN_L_yield, &cond, 1);
+}
 
 void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line)
 {

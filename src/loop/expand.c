@@ -4,17 +4,17 @@
  *     %z = mul %a, %b : bf16   =>   cast to f32, mul : f32, cast to bf16
  *     %p = pow %x, 2.0 : f32   =>   mul %x, %x
  *
- * f32: the functions of vecmath.c. f16, bf16 and f8: every function is the one of f32 between casts; f32 has more than twice
- * their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents: products and roots.
- * f32 fma on a machine that lacks it: by way of f64.
+ * f32: the functions of vecmath.c. f16, bf16 and f8: every function is the one of f32 between casts; f32 has more than
+ * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
+ * products and roots. f32 fma on a machine that lacks it: by way of f64.
  *
- * What may remain, for the emitter: casts of all types; on f32 and f64 neg abs sign floor ceil trunc round_even round_away sqrt rsqrt
- * is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all functions of integers and bool (with the meaning
- * that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8 (their product and sum need f64); complex functions; and every
- * other function of f64, which is the C library's.
+ * What may remain, for the emitter: casts of all types; on f32 and f64 neg abs sign floor ceil trunc round_even
+ * round_away sqrt rsqrt is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all
+ * functions of integers and bool (with the meaning that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8
+ * (their product and sum need f64); complex functions; and every other function of f64, which is the C library's.
  *
- * Needs: vectorize before it (it counts operations as they stand). Keeps: all stage rules; size linear, the factor is bounded by
- * vecmath.c's longest function. Running it twice changes nothing. */
+ * Needs: vectorize before it (it counts operations as they stand). Keeps: all stage rules; size linear, the factor is
+ * bounded by vecmath.c's longest function. Running it twice changes nothing. */
 #include "loop/expand.h"
 
 #include <math.h>
@@ -68,7 +68,10 @@ tn_lvalue *tn_l_fused(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, 
 
 /* ---- pow with constant exponents ---- */
 
-static tn_lvalue *float_const(tn_lbuilder *b, tn_ltype type, double value) { return tn_l_const(b, type, (tn_number){.f = value}); }
+static tn_lvalue *float_const(tn_lbuilder *b, tn_ltype type, double value)
+{
+    return tn_l_const(b, type, (tn_number){.f = value});
+}
 
 /* x^(1/2): sqrt, but for -0 (gives 0) and -inf (gives inf). */
 static tn_lvalue *power_half(tn_lbuilder *b, tn_lvalue *x)

@@ -10,8 +10,8 @@ bool tn_l_has_vecmath(tn_scalar fn);
 tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn, tn_lvalue *const *operands);
 
 /* ---- expand.c ---- */
-/* x * y + z of f32 with one rounding: fma, or by way of f64 on a machine without it (the product is exact there; the sum is rounded
- * twice, which differs from one rounding in about one case of 2^29). */
+/* x * y + z of f32 with one rounding: fma, or by way of f64 on a machine without it (the product is exact there; the
+ * sum is rounded twice, which differs from one rounding in about one case of 2^29). */
 tn_lvalue *tn_l_fused(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, tn_lvalue *z);
 
 #endif

@@ -14,7 +14,10 @@ bool tn_l_same_type(tn_ltype a, tn_ltype b)
     return a.dtype == b.dtype && a.lanes == b.lanes && a.buffer == b.buffer && (!a.buffer || a.space == b.space);
 }
 
-static bool is_integer_like(const tn_lvalue *v) { return tn_is_integer(v->type.dtype); }
+static bool is_integer_like(const tn_lvalue *v)
+{
+    return tn_is_integer(v->type.dtype);
+}
 
 /* Whether v is a constant equal to the integer n (for floats: that number, +0 for 0). */
 static bool is_number(const tn_lvalue *v, int n)
@@ -52,7 +55,8 @@ static tn_lvalue *eval_constants(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const 
         numbers[i] = *number;
     }
     tn_ltype last = operands[n - 1]->type;
-    return tn_l_const(b, tn_lvector(tn_scalar_result(fn, last.dtype), last.lanes), tn_scalar_eval(fn, last.dtype, numbers));
+    return tn_l_const(b, tn_lvector(tn_scalar_result(fn, last.dtype), last.lanes),
+                      tn_scalar_eval(fn, last.dtype, numbers));
 }
 
 /* x + y of integers with a constant somewhere inside: constants move outwards and merge, so that an offset ends as
@@ -112,7 +116,8 @@ static tn_lvalue *fold_mul(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y)
     if (product)
         return tn_l_fn2(b, TN_S_mul, product->operand[0], tn_l_fn2(b, TN_S_mul, product->operand[1], y));
     if (sum) /* (p + c) * d: the constant goes on outwards */
-        return tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, sum->operand[0], y), tn_l_fn2(b, TN_S_mul, sum->operand[1], y));
+        return tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, sum->operand[0], y),
+                        tn_l_fn2(b, TN_S_mul, sum->operand[1], y));
     return NULL;
 }
 
@@ -247,13 +252,15 @@ tn_lvalue *tn_l_fold(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, i
     return folded ? folded : tn_l_fn(b, fn, (tn_lvalue *[]){operands[1], operands[0]}, n);
 }
 
-/* Whether every value of `from` is a value of `to`, so that a cast there and back, or on to a third type, is one cast. */
+/* Whether every value of `from` is a value of `to`, so that a cast there and back, or on to a third type, is one cast.
+ */
 static bool embeds(tn_dtype from, tn_dtype to)
 {
     if (tn_dtype_class(from) == tn_dtype_class(to))
         return tn_is_float(from) ? from == to || (tn_dtype_bits(from) < tn_dtype_bits(to) && tn_dtype_bits(to) >= 32)
                                  : tn_dtype_bits(from) <= tn_dtype_bits(to);
-    return tn_dtype_class(from) == TN_CLASS_UINT && tn_dtype_class(to) == TN_CLASS_INT && tn_dtype_bits(from) < tn_dtype_bits(to);
+    return tn_dtype_class(from) == TN_CLASS_UINT && tn_dtype_class(to) == TN_CLASS_INT &&
+           tn_dtype_bits(from) < tn_dtype_bits(to);
 }
 
 tn_lvalue *tn_l_fold_cast(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype)

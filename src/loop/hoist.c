@@ -9,13 +9,13 @@
  *     }                                             }
  *                                                 }
  *
- * The level of a value is the number of loops around its definition. A pure operation depends on its loop only through its
- * operands, so it moves in front of the outermost loop that is deeper than all of them; scalar functions are total, so
- * running one that the program would have skipped is safe. A load moves likewise if its buffer is readonly, nothing but
- * the loops themselves guards it, and each loop it leaves surely runs.
- * Before that, integer sums are regrouped so that terms of outer levels meet first, and products over sums of mixed levels
- * are distributed: the offset of a product's operand is then computed once a level. Integers wrap: both are exact.
- * Needs nothing, keeps every stage's rules. Linear in operations times nesting depth. */
+ * The level of a value is the number of loops around its definition. A pure operation depends on its loop only through
+ * its operands, so it moves in front of the outermost loop that is deeper than all of them; scalar functions are total,
+ * so running one that the program would have skipped is safe. A load moves likewise if its buffer is readonly, nothing
+ * but the loops themselves guards it, and each loop it leaves surely runs. Before that, integer sums are regrouped so
+ * that terms of outer levels meet first, and products over sums of mixed levels are distributed: the offset of a
+ * product's operand is then computed once a level. Integers wrap: both are exact. Needs nothing, keeps every stage's
+ * rules. Linear in operations times nesting depth. */
 #include "loop/internal.h"
 
 #include <assert.h>
@@ -29,9 +29,15 @@ typedef struct hoister {
     tn_map ranges;
 } hoister;
 
-static int level_of(const tn_lvalue *v) { return (int)(intptr_t)v->scratch; }
+static int level_of(const tn_lvalue *v)
+{
+    return (int)(intptr_t)v->scratch;
+}
 
-static void set_level(tn_lvalue *v, int level) { v->scratch = (void *)(intptr_t)level; }
+static void set_level(tn_lvalue *v, int level)
+{
+    v->scratch = (void *)(intptr_t)level;
+}
 
 static int operands_level(const tn_lop *op)
 {

@@ -4,13 +4,15 @@
  *       for %j … { body }      =>       for %i … { body }
  *     }                               }
  *
- * Refused unless the outer body is the inner loop alone, apart from pure operations that compute the inner one's bounds and don't
- * use the outer index: those move in front. The caller vouches that the iterations of both are independent. */
+ * Refused unless the outer body is the inner loop alone, apart from pure operations that compute the inner one's bounds
+ * and don't use the outer index: those move in front. The caller vouches that the iterations of both are independent.
+ */
 #include "loop/internal.h"
 
 static tn_status refuse(const tn_lfunc *func, const char *outer, const char *inner, const char *why)
 {
-    return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: interchange %%%s and %%%s: %s", func->name, outer, inner, why);
+    return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: interchange %%%s and %%%s: %s", func->name,
+                    outer, inner, why);
 }
 
 /* Whether all operations of the block but `inner` are pure and independent of `index`. */

@@ -4,13 +4,17 @@
 
 #include "loop/loop.h"
 
-static inline tn_arena *tn_l_arena(const tn_lfunc *func) { return &func->session->arena; }
+static inline tn_arena *tn_l_arena(const tn_lfunc *func)
+{
+    return &func->session->arena;
+}
 
 enum { TN_L_MAX_LANES = 256 }; /* of any vector in a text */
 
 /* ---- fold.c ---- */
 /* An existing or newly built value equal to fn(operands), or NULL when no rule applies. Exact for every input, NaN
- * payloads apart: floats lose only x * 1, x / 1, x - 0, x + -0; integers wrap, so sums and products with constants regroup. */
+ * payloads apart: floats lose only x * 1, x / 1, x - 0, x + -0; integers wrap, so sums and products with constants
+ * regroup. */
 tn_lvalue *tn_l_fold(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n);
 /* Same for the other pure operations, given their operands. NULL: no rule. */
 tn_lvalue *tn_l_fold_cast(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype);
@@ -21,10 +25,11 @@ bool tn_l_same_type(tn_ltype a, tn_ltype b);
 tn_lop *tn_lop_new(tn_lfunc *func, tn_lopcode code, tn_lvalue *const *operands, int n);
 void tn_lop_result(tn_lfunc *func, tn_lop *op, tn_ltype type);
 tn_lblock *tn_lblock_new(tn_lfunc *func, tn_lop *parent);
-void tn_lop_insert(tn_lbuilder *b, tn_lop *op);  /* at the builder's place; the op must be in no block */
-void tn_lop_unlink(tn_lop *op);                  /* takes it out of its block, keeps it */
+void tn_lop_insert(tn_lbuilder *b, tn_lop *op); /* at the builder's place; the op must be in no block */
+void tn_lop_unlink(tn_lop *op);                 /* takes it out of its block, keeps it */
 tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op);
-tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
+tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
+                       tn_lvalue *mask);
 tn_lvalue *tn_l_intrinsic(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n, tn_ltype type);
 
 /* Depth-first walk in program order, an op before its regions; the callback may erase or move the op it is given, and

@@ -1,5 +1,5 @@
-/* The meaning of the Loop IR, slowly: every lane through tn_scalar_eval, every offset checked. Fresh buffers hold NaN (all ones),
- * so that reading what was never written shows. */
+/* The meaning of the Loop IR, slowly: every lane through tn_scalar_eval, every offset checked. Fresh buffers hold NaN
+ * (all ones), so that reading what was never written shows. */
 #include "loop/internal.h"
 
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 static const uint64_t max_steps = UINT64_C(1) << 36;
 
 typedef struct cell {
-    tn_number *lanes;  /* of a scalar or vector */
-    uint8_t *data;     /* of a buffer */
-    int64_t elements;  /* -1: unknown */
-    size_t capacity;   /* bytes of data, of an alloc */
+    tn_number *lanes; /* of a scalar or vector */
+    uint8_t *data;    /* of a buffer */
+    int64_t elements; /* -1: unknown */
+    size_t capacity;  /* bytes of data, of an alloc */
 } cell;
 
 typedef struct machine {
@@ -31,9 +31,15 @@ static bool stop(machine *m, tn_status status, const char *message)
     return false;
 }
 
-static const tn_number *lanes_of(machine *m, const tn_lvalue *v) { return m->cells[v->id].lanes; }
+static const tn_number *lanes_of(machine *m, const tn_lvalue *v)
+{
+    return m->cells[v->id].lanes;
+}
 
-static int64_t index_of(machine *m, const tn_lvalue *v) { return lanes_of(m, v)->i; }
+static int64_t index_of(machine *m, const tn_lvalue *v)
+{
+    return lanes_of(m, v)->i;
+}
 
 static tn_number *result_lanes(machine *m, const tn_lvalue *v)
 {
@@ -111,8 +117,8 @@ static void run_shuffle(machine *m, tn_number *out)
 
 /* ---- memory ---- */
 
-/* The element of the buffer that lane l of an access touches; false after a diagnostic. Buffers of vectors hold each vector's
- * lanes side by side. */
+/* The element of the buffer that lane l of an access touches; false after a diagnostic. Buffers of vectors hold each
+ * vector's lanes side by side. */
 static bool element_of(machine *m, int l, int64_t *element)
 {
     const tn_lop *op = m->op;
@@ -121,7 +127,8 @@ static bool element_of(machine *m, int l, int64_t *element)
     int64_t offset = lanes_of(m, op->operand[1])[by_lane ? l : 0].i, elements = m->cells[buffer->id].elements;
     *element = buffer->type.lanes == 1 ? offset + (by_lane ? 0 : l) : offset * buffer->type.lanes + l;
     return (*element >= 0 && (elements < 0 || *element < elements)) ||
-           STOP(m, TN_INVALID, "offset %lld (lane %d) of a buffer of %lld elements", (long long)*element, l, (long long)elements);
+           STOP(m, TN_INVALID, "offset %lld (lane %d) of a buffer of %lld elements", (long long)*element, l,
+                (long long)elements);
 }
 
 static bool active(machine *m, int l)
@@ -185,7 +192,8 @@ static bool run_alloc(machine *m)
     cell *c = &m->cells[op->result->id];
     int64_t size = op->noperands ? index_of(m, op->operand[0]) : op->size;
     size_t bytes;
-    if (size < 0 || !tn_mul(size, type.lanes, &size) || !tn_dtype_bytes(type.dtype, size, &bytes) || bytes > (size_t)1 << 32)
+    if (size < 0 || !tn_mul(size, type.lanes, &size) || !tn_dtype_bytes(type.dtype, size, &bytes) ||
+        bytes > (size_t)1 << 32)
         return STOP(m, TN_INVALID, "a size of %lld elements", (long long)size);
     if (bytes > c->capacity || !c->data) {
         c->data = tn_alloc(&m->arena, bytes + 1);
@@ -244,7 +252,8 @@ static bool run_op(machine *m)
         return true;
     case TN_L_cast:
         for (int l = 0; l < lanes; l++)
-            out[l] = tn_number_convert(lanes_of(m, op->operand[0])[l], op->operand[0]->type.dtype, op->result->type.dtype);
+            out[l] =
+                tn_number_convert(lanes_of(m, op->operand[0])[l], op->operand[0]->type.dtype, op->result->type.dtype);
         return true;
     case TN_L_bitcast:
         run_bitcast(m, out);

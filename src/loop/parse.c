@@ -23,8 +23,8 @@ typedef struct parser {
     const char *line_start;
     tn_lfunc *func;
     tn_lbuilder b;
-    tn_map names;                              /* name -> value visible here */
-    TN_VEC(const char *) scope;                /* names defined, to leave a block */
+    tn_map names;               /* name -> value visible here */
+    TN_VEC(const char *) scope; /* names defined, to leave a block */
     int nesting;
     bool failed;
 } parser;
@@ -61,7 +61,10 @@ static bool fail(parser *p, const char *message)
     return false;
 }
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '$'; }
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '$';
+}
 
 static const char *found(parser *p)
 {
@@ -164,7 +167,10 @@ static bool parse_type(parser *p, tn_ltype *type)
     return element_type(p, type);
 }
 
-static bool result_type(parser *p, tn_ltype *type) { return expect(p, ":") && parse_type(p, type); }
+static bool result_type(parser *p, tn_ltype *type)
+{
+    return expect(p, ":") && parse_type(p, type);
+}
 
 /* ---- names ---- */
 
@@ -237,7 +243,8 @@ static bool operand_list(parser *p, operands *list)
 /* %buffer[index] */
 static bool indexed(parser *p, operands *list)
 {
-    return add_operand(p, list, operand(p)) && expect(p, "[") && add_operand(p, list, index_operand(p)) && expect(p, "]");
+    return add_operand(p, list, operand(p)) && expect(p, "[") && add_operand(p, list, index_operand(p)) &&
+           expect(p, "]");
 }
 
 static bool optional_operands(parser *p, operands *list)
@@ -279,8 +286,8 @@ static bool shuffle_lanes(parser *p, tn_lop *op, int *count)
 static bool parse_shuffle(parser *p, tn_lop *op, operands *list, tn_ltype *type)
 {
     int n;
-    if (!add_operand(p, list, operand(p)) || !expect(p, ",") || !add_operand(p, list, operand(p)) || !shuffle_lanes(p, op, &n) ||
-        !result_type(p, type))
+    if (!add_operand(p, list, operand(p)) || !expect(p, ",") || !add_operand(p, list, operand(p)) ||
+        !shuffle_lanes(p, op, &n) || !result_type(p, type))
         return false;
     return n == type->lanes || FAIL(p, "shuffle lists %d lanes for a result of %d", n, type->lanes);
 }
@@ -332,9 +339,9 @@ static bool parse_loop_kind(parser *p, tn_lop *op)
 
 static bool parse_for(parser *p, tn_lop *op, operands *list, const char **index)
 {
-    return expect(p, "%") && (*index = word(p, "the index's name")) && expect(p, "=") && add_operand(p, list, index_operand(p)) &&
-           expect(p, "to") && add_operand(p, list, index_operand(p)) && expect(p, "step") &&
-           add_operand(p, list, index_operand(p)) && parse_loop_kind(p, op);
+    return expect(p, "%") && (*index = word(p, "the index's name")) && expect(p, "=") &&
+           add_operand(p, list, index_operand(p)) && expect(p, "to") && add_operand(p, list, index_operand(p)) &&
+           expect(p, "step") && add_operand(p, list, index_operand(p)) && parse_loop_kind(p, op);
 }
 
 /* Operands, attributes and result type of one operation; *has_result: a type was given. */
@@ -353,15 +360,16 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_hreduce:
         return parse_scalar_name(p, &op->fn) && operand_list(p, list) && result_type(p, type);
     case TN_L_intrinsic:
-        return expect(p, "@") && (op->name = word(p, "an intrinsic's name")) && operand_list(p, list) && result_type(p, type);
+        return expect(p, "@") && (op->name = word(p, "an intrinsic's name")) && operand_list(p, list) &&
+               result_type(p, type);
     case TN_L_alloc:
         return parse_alloc(p, op, list) && result_type(p, type);
     case TN_L_load:
     case TN_L_gather:
         return indexed(p, list) && optional_operands(p, list) && result_type(p, type);
     case TN_L_atomic:
-        return parse_scalar_name(p, &op->fn) && indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) &&
-               optional_operands(p, list) && result_type(p, type);
+        return parse_scalar_name(p, &op->fn) && indexed(p, list) && expect(p, ",") &&
+               add_operand(p, list, operand(p)) && optional_operands(p, list) && result_type(p, type);
     default:
         break;
     }
@@ -426,7 +434,9 @@ static bool parse_op(parser *p)
     if (!parse_opcode(p, op) || !parse_details(p, op, &list, &type, &has_result, &index))
         return false;
     if (has_result != (name != NULL))
-        return FAIL(p, has_result ? "the result of %s needs a name: %%name = %s …" : "%s has no result; remove the name before %s",
+        return FAIL(p,
+                    has_result ? "the result of %s needs a name: %%name = %s …"
+                               : "%s has no result; remove the name before %s",
                     tn_lop_name(op->code), tn_lop_name(op->code));
     op->noperands = list.n;
     op->operand = tn_memdup(&p->session->arena, list.at, (size_t)list.n * sizeof *list.at);
@@ -486,7 +496,9 @@ static bool parse_parameter(parser *p)
         return FAIL(p, "an alignment is a power of two, found %lld", (long long)align);
     if (type.buffer && p->func->nbuffers != (int)p->func->params.len)
         return FAIL(p, "buffers stand before indices in the list of parameters");
-    return define(p, name, type.buffer ? tn_lfunc_buffer(p->func, name, type.dtype, readonly, align) : tn_lfunc_index(p->func, name));
+    return define(p, name,
+                  type.buffer ? tn_lfunc_buffer(p->func, name, type.dtype, readonly, align)
+                              : tn_lfunc_index(p->func, name));
 }
 
 static bool parse_function(parser *p)

@@ -8,9 +8,9 @@ const tn_loop_pass tn_loop_passes[] = {
     {"unroll", tn_loop_unroll},     {"expand", tn_loop_expand}, {NULL, NULL},
 };
 
-/* The first simplify makes strides and trip counts visible to vectorize; unroll makes offsets constants, which the second one
- * folds and merges; expand comes late, because what precedes it is small and its rows are still recognisable; hoist runs once
- * everything that may move (splats, offsets, constants' arithmetic) exists. */
+/* The first simplify makes strides and trip counts visible to vectorize; unroll makes offsets constants, which the
+ * second one folds and merges; expand comes late, because what precedes it is small and its rows are still
+ * recognisable; hoist runs once everything that may move (splats, offsets, constants' arithmetic) exists. */
 const char *const tn_loop_pipeline = "simplify,vectorize,unroll,simplify,expand,hoist,simplify";
 
 static const tn_loop_pass *find_pass(const char *name, size_t len)
@@ -29,14 +29,16 @@ static void print_after_pass(const tn_lfunc *func, const char *pass)
 }
 
 /* Rule L5 holds from vectorize on. */
-static tn_status run_pass(tn_lfunc *func, const tn_loop_pass *pass, const tn_pass_options *options, bool verify, bool *vectorized)
+static tn_status run_pass(tn_lfunc *func, const tn_loop_pass *pass, const tn_pass_options *options, bool verify,
+                          bool *vectorized)
 {
     TN_TRY(pass->run(func, options));
     *vectorized |= pass->run == tn_loop_vectorize;
     return verify ? tn_loop_verify(func, *vectorized ? options->vector.bits : 0) : TN_OK;
 }
 
-tn_status tn_loop_run_passes(tn_lfunc *func, const char *list, const tn_pass_options *options, bool verify, const char *print_after)
+tn_status tn_loop_run_passes(tn_lfunc *func, const char *list, const tn_pass_options *options, bool verify,
+                             const char *print_after)
 {
     bool vectorized = false;
     for (const char *at = list; *at;) {

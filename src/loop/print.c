@@ -1,4 +1,5 @@
-/* The text form of the Loop IR. What it prints, parse.c reads back to an equal function, which prints the same again. */
+/* The text form of the Loop IR. What it prints, parse.c reads back to an equal function, which prints the same again.
+ */
 #include "loop/internal.h"
 
 #include <assert.h>
@@ -58,7 +59,10 @@ static const char *name_of(printer *p, const tn_lvalue *v)
     return name ? name : tn_format(p->text->arena, "<undefined:%u>", v->id);
 }
 
-static void print_operand(printer *p, const tn_lvalue *v) { tn_text_add(p->text, "%%%s", name_of(p, v)); }
+static void print_operand(printer *p, const tn_lvalue *v)
+{
+    tn_text_add(p->text, "%%%s", name_of(p, v));
+}
 
 static void print_operands(printer *p, const tn_lop *op)
 {

@@ -21,7 +21,10 @@ static tn_lrange whole_type(tn_dtype dtype)
 
 static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth);
 
-static tn_lrange hull(tn_lrange a, tn_lrange b) { return (tn_lrange){tn_min(a.lo, b.lo), tn_max(a.hi, b.hi)}; }
+static tn_lrange hull(tn_lrange a, tn_lrange b)
+{
+    return (tn_lrange){tn_min(a.lo, b.lo), tn_max(a.hi, b.hi)};
+}
 
 static tn_lrange product(tn_lrange a, tn_lrange b, tn_lrange whole)
 {
@@ -66,9 +69,7 @@ static tn_lrange binary(tn_scalar fn, tn_lrange a, tn_lrange b, tn_lrange whole)
     case TN_S_min:
         return (tn_lrange){tn_min(a.lo, b.lo), tn_min(a.hi, b.hi)};
     case TN_S_and:
-        return a.lo >= 0 || b.lo >= 0
-                   ? (tn_lrange){0, a.lo < 0 ? b.hi : b.lo < 0 ? a.hi : tn_min(a.hi, b.hi)}
-                   : whole;
+        return a.lo >= 0 || b.lo >= 0 ? (tn_lrange){0, a.lo < 0 ? b.hi : b.lo < 0 ? a.hi : tn_min(a.hi, b.hi)} : whole;
     case TN_S_shr_logical:
     case TN_S_shr_arith:
         return a.lo >= 0 && b.lo == b.hi && b.lo >= 0 && b.lo < 63 ? (tn_lrange){a.lo >> b.lo, a.hi >> b.lo} : whole;
@@ -122,7 +123,8 @@ static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth)
 {
     tn_dtype dtype = v->type.dtype;
     tn_lrange whole = whole_type(dtype);
-    if (!(tn_is_integer(dtype) || dtype == TN_BOOL) || (tn_dtype_class(dtype) == TN_CLASS_UINT && tn_dtype_bits(dtype) == 64))
+    if (!(tn_is_integer(dtype) || dtype == TN_BOOL) ||
+        (tn_dtype_class(dtype) == TN_CLASS_UINT && tn_dtype_bits(dtype) == 64))
         return (tn_lrange){INT64_MIN, INT64_MAX};
     tn_lrange *known = tn_map_get(memo, TN_KEY(v));
     if (known)
@@ -135,4 +137,7 @@ static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth)
     return r;
 }
 
-tn_lrange tn_l_range(tn_map *memo, const tn_lvalue *v) { return range_at(memo, v, 0); }
+tn_lrange tn_l_range(tn_map *memo, const tn_lvalue *v)
+{
+    return range_at(memo, v, 0);
+}

@@ -8,9 +8,9 @@
  *       store %y[%i], %4
  *     }
  *
- * Folds: fold.c's rules; integer division and remainder by constants from proven ranges (range.c); comparisons and min/max
- * that ranges decide. Merges: equal pure operations, and equal loads of readonly buffers, when the first one's block
- * encloses the second. Inlines: `if` with a constant condition, loops of one iteration; drops loops of none.
+ * Folds: fold.c's rules; integer division and remainder by constants from proven ranges (range.c); comparisons and
+ * min/max that ranges decide. Merges: equal pure operations, and equal loads of readonly buffers, when the first one's
+ * block encloses the second. Inlines: `if` with a constant condition, loops of one iteration; drops loops of none.
  * Needs nothing, keeps every stage's rules. Linear in operations, up to hashing. */
 #include "loop/internal.h"
 
@@ -30,7 +30,10 @@ typedef struct simplifier {
 
 /* ---- division by ranges ---- */
 
-static bool power_of_two(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+static bool power_of_two(int64_t x)
+{
+    return x > 0 && (x & (x - 1)) == 0;
+}
 
 /* x = multiple * rest_of_product + r, both parts >= 0, with `divisor` dividing multiple: the two addends of x. */
 static bool split_multiple(simplifier *s, tn_lvalue *x, int64_t divisor, tn_lvalue **product, tn_lvalue **rest)
@@ -60,7 +63,10 @@ static tn_lvalue *divide_product(tn_lbuilder *b, tn_lvalue *p, int64_t divisor)
     return tn_l_fn2(b, TN_S_mul, p->def->operand[0], tn_l_index(b, factor / divisor));
 }
 
-static bool unwrapped(tn_lrange r) { return r.lo >= 0 && r.hi < INT64_MAX; }
+static bool unwrapped(tn_lrange r)
+{
+    return r.lo >= 0 && r.hi < INT64_MAX;
+}
 
 static tn_lvalue *divide(simplifier *s, tn_lbuilder *b, const tn_lop *op, int64_t divisor)
 {
@@ -73,7 +79,8 @@ static tn_lvalue *divide(simplifier *s, tn_lbuilder *b, const tn_lop *op, int64_
         return remainder ? x : tn_l_index(b, 0);
     const tn_lop *mul = x->def;
     int64_t factor;
-    if (mul && mul->code == TN_L_fn && mul->fn == TN_S_mul && tn_l_is_const(mul->operand[1], &factor) && factor % divisor == 0)
+    if (mul && mul->code == TN_L_fn && mul->fn == TN_S_mul && tn_l_is_const(mul->operand[1], &factor) &&
+        factor % divisor == 0)
         return remainder ? tn_l_index(b, 0) : divide_product(b, x, divisor);
     if (split_multiple(s, x, divisor, &product, &rest)) {
         tn_lvalue *part = tn_l_fn2(b, op->fn, rest, op->operand[1]);
@@ -86,7 +93,10 @@ static tn_lvalue *divide(simplifier *s, tn_lbuilder *b, const tn_lop *op, int64_
 }
 
 /* 1: surely x < y; 0: surely x >= y; -1: unknown. */
-static int decide_less(tn_lrange x, tn_lrange y) { return x.hi < y.lo ? 1 : x.lo >= y.hi ? 0 : -1; }
+static int decide_less(tn_lrange x, tn_lrange y)
+{
+    return x.hi < y.lo ? 1 : x.lo >= y.hi ? 0 : -1;
+}
 
 static int decide(tn_scalar fn, tn_lrange x, tn_lrange y)
 {

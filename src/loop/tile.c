@@ -5,7 +5,8 @@
  *     }                                        for %i = %i.tile to %end step %s { body(%i) }
  *                                            }
  *
- * The inner loop keeps the kind, the outer one is serial; the order of iterations stays. Needs: nothing. Keeps: every stage's rules. */
+ * The inner loop keeps the kind, the outer one is serial; the order of iterations stays. Needs: nothing. Keeps: every
+ * stage's rules. */
 #include "loop/internal.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ typedef struct search {
 static void match(void *context, tn_lop *op)
 {
     search *s = context;
-    if (!s->found && op->code == TN_L_for && op->region[0]->arg->name && strcmp(op->region[0]->arg->name, s->index) == 0)
+    if (!s->found && op->code == TN_L_for && op->region[0]->arg->name &&
+        strcmp(op->region[0]->arg->name, s->index) == 0)
         s->found = op;
 }
 
@@ -33,10 +35,12 @@ tn_status tn_loop_tile(tn_lfunc *func, const char *index, int64_t factor)
 {
     tn_lop *loop = tn_l_find_loop(func, index);
     if (!loop)
-        return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: tile: no loop has the index %%%s", func->name, index);
+        return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: tile: no loop has the index %%%s",
+                        func->name, index);
     if (factor < 1)
-        return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: tile %%%s: the factor must be at least 1, found %lld",
-                        func->name, index, (long long)factor);
+        return tn_error(func->session, TN_INVALID, TN_NO_LOC,
+                        "kernel @%s: tile %%%s: the factor must be at least 1, found %lld", func->name, index,
+                        (long long)factor);
     tn_lbuilder b = tn_lbuilder_before(func, loop);
     tn_lvalue *stride = tn_l_fn2(&b, TN_S_mul, loop->operand[2], tn_l_index(&b, factor));
     const char *name = tn_format(tn_l_arena(func), "%s.tile", index);

@@ -5,7 +5,8 @@
  *     }
  *
  * A loop whose trip count is no constant, or whose copies would pass `max_ops` operations, becomes serial: the meaning
- * is the same. Needs: vectorize before it (the copies of a `vector` loop would each be widened). Keeps all stage rules. */
+ * is the same. Needs: vectorize before it (the copies of a `vector` loop would each be widened). Keeps all stage rules.
+ */
 #include "loop/internal.h"
 
 static const int64_t max_ops = 16384; /* after unrolling one loop; a 12 x 64 register tile takes some hundreds */

@@ -1,7 +1,8 @@
-/* f32 functions that no machine has, as branch-free Loop IR on any number of lanes: range reduction, a polynomial, scaling by
- * exponent bits. Ours, with their accuracy measured over all floats: docs/vector-math.md. Common forms:
+/* f32 functions that no machine has, as branch-free Loop IR on any number of lanes: range reduction, a polynomial,
+ * scaling by exponent bits. Ours, with their accuracy measured over all floats: docs/vector-math.md. Common forms:
  *   - a float plus 1.5 * 2^23 is rounded to an integer, which then stands in the low bits of the sum;
- *   - constants split in two or three (high part with trailing zeros, rest) keep x - n * c exact under fused multiply-add;
+ *   - constants split in two or three (high part with trailing zeros, rest) keep x - n * c exact under fused
+ * multiply-add;
  *   - at_most(c, x) and at_least(c, x) give x when x is NaN, which is the operand order of x86's min and max.
  * Bits are i32; integer sums wrap. */
 #include "loop/expand.h"
@@ -28,34 +29,95 @@ static V I(emitter *vm, uint32_t value)
     return tn_l_const(vm->b, tn_lvector(TN_I32, vm->lanes), (tn_number){.i = (int32_t)value});
 }
 
-static V add(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_add, x, y); }
-static V sub(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_sub, x, y); }
-static V mul(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_mul, x, y); }
-static V divide(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_div, x, y); }
-static V and(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_and, x, y); }
-static V or(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_or, x, y); }
-static V xor(emitter *vm, V x, V y) { return tn_l_fn2(vm->b, TN_S_xor, x, y); }
-static V absolute(emitter *vm, V x) { return tn_l_fn1(vm->b, TN_S_abs, x); }
-static V negated(emitter *vm, V x) { return tn_l_fn1(vm->b, TN_S_neg, x); }
-static V square_root(emitter *vm, V x) { return tn_l_fn1(vm->b, TN_S_sqrt, x); }
-static V truncated(emitter *vm, V x) { return tn_l_fn1(vm->b, TN_S_trunc, x); }
-static V shift_left(emitter *vm, V x, uint32_t n) { return tn_l_fn2(vm->b, TN_S_shl, x, I(vm, n)); }
-static V shift_right(emitter *vm, V x, uint32_t n) { return tn_l_fn2(vm->b, TN_S_shr_logical, x, I(vm, n)); }
-static V bits(emitter *vm, V x) { return tn_l_bitcast(vm->b, x, tn_lvector(TN_I32, vm->lanes)); }
-static V real(emitter *vm, V x) { return tn_l_bitcast(vm->b, x, tn_lvector(TN_F32, vm->lanes)); }
-static V from_int(emitter *vm, V x) { return tn_l_cast(vm->b, x, TN_F32); }
-static V to_int(emitter *vm, V x) { return tn_l_cast(vm->b, x, TN_I32); }
-static V fused(emitter *vm, V x, V y, V z) { return tn_l_fused(vm->b, vm->spec, x, y, z); }
+static V add(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_add, x, y);
+}
+static V sub(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_sub, x, y);
+}
+static V mul(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_mul, x, y);
+}
+static V divide(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_div, x, y);
+}
+static V bit_and(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_and, x, y);
+}
+static V bit_or(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_or, x, y);
+}
+static V bit_xor(emitter *vm, V x, V y)
+{
+    return tn_l_fn2(vm->b, TN_S_xor, x, y);
+}
+static V absolute(emitter *vm, V x)
+{
+    return tn_l_fn1(vm->b, TN_S_abs, x);
+}
+static V negated(emitter *vm, V x)
+{
+    return tn_l_fn1(vm->b, TN_S_neg, x);
+}
+static V square_root(emitter *vm, V x)
+{
+    return tn_l_fn1(vm->b, TN_S_sqrt, x);
+}
+static V truncated(emitter *vm, V x)
+{
+    return tn_l_fn1(vm->b, TN_S_trunc, x);
+}
+static V shift_left(emitter *vm, V x, uint32_t n)
+{
+    return tn_l_fn2(vm->b, TN_S_shl, x, I(vm, n));
+}
+static V shift_right(emitter *vm, V x, uint32_t n)
+{
+    return tn_l_fn2(vm->b, TN_S_shr_logical, x, I(vm, n));
+}
+static V bits(emitter *vm, V x)
+{
+    return tn_l_bitcast(vm->b, x, tn_lvector(TN_I32, vm->lanes));
+}
+static V real(emitter *vm, V x)
+{
+    return tn_l_bitcast(vm->b, x, tn_lvector(TN_F32, vm->lanes));
+}
+static V from_int(emitter *vm, V x)
+{
+    return tn_l_cast(vm->b, x, TN_F32);
+}
+static V to_int(emitter *vm, V x)
+{
+    return tn_l_cast(vm->b, x, TN_I32);
+}
+static V fused(emitter *vm, V x, V y, V z)
+{
+    return tn_l_fused(vm->b, vm->spec, x, y, z);
+}
 
 static V choose(emitter *vm, tn_scalar compare, V x, V y, V then, V otherwise)
 {
     return tn_l_fn3(vm->b, TN_S_select, tn_l_fn2(vm->b, compare, x, y), then, otherwise);
 }
 
-static V at_most(emitter *vm, V limit, V x) { return choose(vm, TN_S_lt, limit, x, limit, x); }
-static V at_least(emitter *vm, V limit, V x) { return choose(vm, TN_S_gt, limit, x, limit, x); }
+static V at_most(emitter *vm, V limit, V x)
+{
+    return choose(vm, TN_S_lt, limit, x, limit, x);
+}
+static V at_least(emitter *vm, V limit, V x)
+{
+    return choose(vm, TN_S_gt, limit, x, limit, x);
+}
 
-/* Horner's rule, highest coefficient first. Without a fused instruction, rounding the products too costs little here. */
+/* Horner's rule, highest coefficient first. Without a fused instruction, rounding the products too costs little here.
+ */
 static V polynomial(emitter *vm, V x, const float *coefficient, size_t n)
 {
     V p = F(vm, coefficient[0]);
@@ -65,7 +127,8 @@ static V polynomial(emitter *vm, V x, const float *coefficient, size_t n)
     }
     return p;
 }
-#define POLYNOMIAL(vm, x, ...) polynomial(vm, x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+#define POLYNOMIAL(vm, x, ...)                                                                                         \
+    polynomial(vm, x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 
 /* ---- the functions ---- */
 
@@ -95,8 +158,8 @@ static V logistic_f32(emitter *vm, V x)
     V n = sub(vm, t, F(vm, 0x1.80012ep23f));
     V r1 = fused(vm, n, F(vm, -0x1.62e43p-1f), x2);
     V r = fused(vm, n, F(vm, 0x1.05c61p-29f), r1);
-    V p = POLYNOMIAL(vm, r, 0x1.6a4f1ep-10f, 0x1.123984p-7f, 0x1.5558aep-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f,
-                     1.0f);
+    V p =
+        POLYNOMIAL(vm, r, 0x1.6a4f1ep-10f, 0x1.123984p-7f, 0x1.5558aep-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f, 1.0f);
     V b = bits(vm, t);
     V sb = shift_left(vm, b, 23);
     V s = real(vm, sb); /* 2^(n + 24) */
@@ -110,8 +173,8 @@ static V logistic_f32(emitter *vm, V x)
 static V tanh_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
-    V ab = and(vm, xb, I(vm, 0x7fffffff));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
+    V ab = bit_and(vm, xb, I(vm, 0x7fffffff));
     V a0 = real(vm, ab);
     V a = at_most(vm, F(vm, 9.1f), a0);
     V t = fused(vm, a, F(vm, 0x1.715476p1f), F(vm, 0x1.8000fep23f)); /* 2 a / ln2 + (1.5 * 2^23 + 127) */
@@ -127,15 +190,15 @@ static V tanh_f32(emitter *vm, V x)
     V d = add(vm, e, F(vm, 2.0f));
     V y = divide(vm, e, d);
     V yb = bits(vm, y);
-    V zb = or(vm, yb, sign);
+    V zb = bit_or(vm, yb, sign);
     return real(vm, zb);
 }
 
 static V erf_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
-    V ab = and(vm, xb, I(vm, 0x7fffffff));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
+    V ab = bit_and(vm, xb, I(vm, 0x7fffffff));
     V a0 = real(vm, ab);
     V a = at_most(vm, F(vm, 4.0f), a0);
     V p = POLYNOMIAL(vm, a, 0x1.792898p-14f, -0x1.9a0a8ap-11f, 0x1.abfb88p-9f, -0x1.e15026p-8f, 0x1.74a844p-7f,
@@ -143,12 +206,12 @@ static V erf_f32(emitter *vm, V x)
                      0x1.c7f762p-2f);
     V u = mul(vm, p, a);
     V h1 = fused(vm, u, F(vm, 0x1.cee01ep-1f), F(vm, 0x1.9afbcap1f)); /* 1.5 k^3, 4.5 k^2 */
-    V h = fused(vm, h1, u, F(vm, 0x1.e68ba6p1f)); /* 4.5 k */
+    V h = fused(vm, h1, u, F(vm, 0x1.e68ba6p1f));                     /* 4.5 k */
     V z = mul(vm, h, u);
     V d = add(vm, z, F(vm, 1.5f));
     V y = divide(vm, z, d);
     V yb = bits(vm, y);
-    V zb = or(vm, yb, sign);
+    V zb = bit_or(vm, yb, sign);
     return real(vm, zb);
 }
 
@@ -158,8 +221,8 @@ static V log_f32(emitter *vm, V x)
     V x1 = choose(vm, TN_S_lt, x, F(vm, 0x1p-126f), xs, x);
     V eadj = choose(vm, TN_S_lt, x, F(vm, 0x1p-126f), F(vm, -0x1.7p27f), F(vm, 0.0f)); /* -23 * 2^23 */
     V b = bits(vm, x1);
-    V i = sub(vm, b, I(vm, 0x3f3504f3)); /* sqrt(1/2) */
-    V e23 = and(vm, i, I(vm, 0xff800000)); /* exponent * 2^23 */
+    V i = sub(vm, b, I(vm, 0x3f3504f3));       /* sqrt(1/2) */
+    V e23 = bit_and(vm, i, I(vm, 0xff800000)); /* exponent * 2^23 */
     V mb = sub(vm, b, e23);
     V mant = real(vm, mb); /* [sqrt(1/2), sqrt(2)) */
     V f = sub(vm, mant, F(vm, 1.0f));
@@ -168,8 +231,8 @@ static V log_f32(emitter *vm, V x)
     V f2 = mul(vm, f, f);
     V p = POLYNOMIAL(vm, f, 0x1.660374p-4f, -0x1.251136p-3f, 0x1.317ee6p-3f, -0x1.535aaap-3f, 0x1.98d330p-3f,
                      -0x1.0004aep-2f, 0x1.5556f2p-2f, -0x1.fffffap-2f);
-    V l = fused(vm, f2, p, f); /* log(mant) */
-    V y = fused(vm, ef, F(vm, 0x1.62e43p-24f), l); /* + e ln2 */
+    V l = fused(vm, f2, p, f);                            /* log(mant) */
+    V y = fused(vm, ef, F(vm, 0x1.62e43p-24f), l);        /* + e ln2 */
     V y1 = choose(vm, TN_S_lt, x, F(vm, INFINITY), y, x); /* +inf and NaN */
     V sp = choose(vm, TN_S_eq, x, F(vm, 0.0f), F(vm, -INFINITY), F(vm, NAN));
     V y2 = choose(vm, TN_S_le, x, F(vm, 0.0f), sp, y1);
@@ -191,7 +254,7 @@ static V sin_f32(emitter *vm, V x)
     V tb = bits(vm, t);
     V sb = shift_left(vm, tb, 31);
     V yb = bits(vm, y);
-    V o = xor(vm, yb, sb);
+    V o = bit_xor(vm, yb, sb);
     return real(vm, o);
 }
 
@@ -213,7 +276,7 @@ static V cos_f32(emitter *vm, V x)
     V tc = add(vm, tb, I(vm, 1));
     V sb = shift_left(vm, tc, 31);
     V yb = bits(vm, y);
-    V o = xor(vm, yb, sb);
+    V o = bit_xor(vm, yb, sb);
     return real(vm, o);
 }
 
@@ -267,8 +330,8 @@ static V log2_f32(emitter *vm, V x)
     V x1 = choose(vm, TN_S_lt, x, F(vm, 0x1p-126f), xs, x);
     V eadj = choose(vm, TN_S_lt, x, F(vm, 0x1p-126f), F(vm, -0x1.7p27f), F(vm, 0.0f)); /* -23 * 2^23 */
     V b = bits(vm, x1);
-    V i = sub(vm, b, I(vm, 0x3f3504f3)); /* sqrt(1/2) */
-    V e23 = and(vm, i, I(vm, 0xff800000)); /* exponent * 2^23 */
+    V i = sub(vm, b, I(vm, 0x3f3504f3));       /* sqrt(1/2) */
+    V e23 = bit_and(vm, i, I(vm, 0xff800000)); /* exponent * 2^23 */
     V mb = sub(vm, b, e23);
     V mant = real(vm, mb);
     V f = sub(vm, mant, F(vm, 1.0f));
@@ -289,9 +352,9 @@ static V log1p_f32(emitter *vm, V x)
     V u = add(vm, x, F(vm, 1.0f));
     V b = bits(vm, u);
     V i = sub(vm, b, I(vm, 0x3f3504f3));
-    V e23 = and(vm, i, I(vm, 0xff800000)); /* e * 2^23 with 2^e near 1 + x */
+    V e23 = bit_and(vm, i, I(vm, 0xff800000)); /* e * 2^23 with 2^e near 1 + x */
     V sb = sub(vm, I(vm, 0x40800000), e23);
-    V s = real(vm, sb); /* 4 * 2^-e, never denormal */
+    V s = real(vm, sb);                              /* 4 * 2^-e, never denormal */
     V s1 = fused(vm, s, F(vm, 0.25f), F(vm, -1.0f)); /* 2^-e - 1 */
     V xq = mul(vm, x, F(vm, 0.25f));
     V f = fused(vm, s, xq, s1); /* (1 + x) 2^-e - 1, one rounding */
@@ -322,7 +385,7 @@ static V tan_f32(emitter *vm, V x)
                      0x1.5554dcp-2f, 1.0f);
     V g = mul(vm, p, r); /* tan r */
     V tb = bits(vm, t);
-    V odd = and(vm, tb, I(vm, 1));
+    V odd = bit_and(vm, tb, I(vm, 1));
     V num = choose(vm, TN_S_ne, odd, I(vm, 0), F(vm, -1.0f), g);
     V den = choose(vm, TN_S_ne, odd, I(vm, 0), g, F(vm, 1.0f));
     V y = divide(vm, num, den);
@@ -332,7 +395,7 @@ static V tan_f32(emitter *vm, V x)
 static V asin_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V zb = fused(vm, a, F(vm, -0.5f), F(vm, 0.5f)); /* (1 - a) / 2 */
     V zs = mul(vm, a, a);
@@ -345,7 +408,7 @@ static V asin_f32(emitter *vm, V x)
     V big = fused(vm, g, F(vm, -2.0f), F(vm, 0x1.921fb6p0f));
     V y = choose(vm, TN_S_gt, a, F(vm, 0.5f), big, g);
     V yb = bits(vm, y);
-    V ob = or(vm, yb, sign);
+    V ob = bit_or(vm, yb, sign);
     return real(vm, ob);
 }
 
@@ -372,7 +435,7 @@ static V acos_f32(emitter *vm, V x)
 static V atan_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V num = choose(vm, TN_S_gt, a, F(vm, 1.0f), F(vm, -1.0f), a);
     V den = choose(vm, TN_S_gt, a, F(vm, 1.0f), a, F(vm, 1.0f));
@@ -385,14 +448,14 @@ static V atan_f32(emitter *vm, V x)
     V base = choose(vm, TN_S_gt, a, F(vm, 1.0f), F(vm, 0x1.921fb6p0f), F(vm, 0.0f));
     V y = add(vm, base, g);
     V yb = bits(vm, y);
-    V ob = or(vm, yb, sign);
+    V ob = bit_or(vm, yb, sign);
     return real(vm, ob);
 }
 
 static V atan2_f32(emitter *vm, V y, V x)
 {
     V yb = bits(vm, y);
-    V sign = and(vm, yb, I(vm, 0x80000000));
+    V sign = bit_and(vm, yb, I(vm, 0x80000000));
     V xi = bits(vm, x); /* sign bit tells -0 too */
     V ay = absolute(vm, y);
     V ax = absolute(vm, x);
@@ -416,7 +479,7 @@ static V atan2_f32(emitter *vm, V y, V x)
     V o = add(vm, base, gs);
     V o1 = choose(vm, TN_S_ne, tot, tot, tot, o);
     V ob = bits(vm, o1);
-    V oc = or(vm, ob, sign);
+    V oc = bit_or(vm, ob, sign);
     return real(vm, oc);
 }
 
@@ -441,7 +504,7 @@ static V half_exp_f32(emitter *vm, V a)
 static V sinh_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V e = half_exp_f32(vm, a);
     V q = divide(vm, F(vm, 0.25f), e);
@@ -452,7 +515,7 @@ static V sinh_f32(emitter *vm, V x)
     V small = fused(vm, az, p, a);
     V y = choose(vm, TN_S_gt, a, F(vm, 1.0f), big, small);
     V yb = bits(vm, y);
-    V ob = or(vm, yb, sign);
+    V ob = bit_or(vm, yb, sign);
     return real(vm, ob);
 }
 
@@ -468,7 +531,7 @@ static V cosh_f32(emitter *vm, V x)
 static V asinh_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V a2 = mul(vm, a, a);
     V c = add(vm, a2, F(vm, 1.0f));
@@ -481,7 +544,7 @@ static V asinh_f32(emitter *vm, V x)
     V l = log1p_f32(vm, v);
     V y = add(vm, l, plus);
     V yb = bits(vm, y);
-    V ob = or(vm, yb, sign);
+    V ob = bit_or(vm, yb, sign);
     return real(vm, ob);
 }
 
@@ -503,7 +566,7 @@ static V acosh_f32(emitter *vm, V x)
 static V atanh_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V n = add(vm, a, a);
     V d = sub(vm, F(vm, 1.0f), a);
@@ -511,14 +574,14 @@ static V atanh_f32(emitter *vm, V x)
     V l = log1p_f32(vm, q);
     V y = mul(vm, l, F(vm, 0.5f));
     V yb = bits(vm, y);
-    V ob = or(vm, yb, sign);
+    V ob = bit_or(vm, yb, sign);
     return real(vm, ob);
 }
 
 static V cbrt_f32(emitter *vm, V x)
 {
     V xb = bits(vm, x);
-    V sign = and(vm, xb, I(vm, 0x80000000));
+    V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a0 = absolute(vm, x);
     V as = mul(vm, a0, F(vm, 0x1p24f));
     V a = choose(vm, TN_S_lt, a0, F(vm, 0x1p-126f), as, a0);
@@ -527,7 +590,7 @@ static V cbrt_f32(emitter *vm, V x)
     V af = from_int(vm, ab);
     V gf = fused(vm, af, F(vm, -0x1.555556p-2f), F(vm, 0x1.5287cp30f));
     V gb = to_int(vm, gf); /* in range for every input */
-    V y0 = real(vm, gb); /* a^(-1/3) to 4 % */
+    V y0 = real(vm, gb);   /* a^(-1/3) to 4 % */
     V ay = mul(vm, a, y0);
     V yy = mul(vm, y0, y0);
     V nay = negated(vm, ay); /* xor of the sign bit */
@@ -545,7 +608,7 @@ static V cbrt_f32(emitter *vm, V x)
     V ck = mul(vm, c, k);
     V o = choose(vm, TN_S_lt, a0, F(vm, INFINITY), ck, a0);
     V ob = bits(vm, o);
-    V oc = or(vm, ob, sign);
+    V oc = bit_or(vm, ob, sign);
     return real(vm, oc);
 }
 
@@ -559,7 +622,7 @@ static V pow_f32(emitter *vm, V x, V y)
     V eadj = choose(vm, TN_S_lt, ax, F(vm, 0x1p-126f), F(vm, -23.0f), F(vm, 0.0f));
     V b = bits(vm, x1);
     V i = sub(vm, b, I(vm, 0x3f3504f3));
-    V e23 = and(vm, i, I(vm, 0xff800000));
+    V e23 = bit_and(vm, i, I(vm, 0xff800000));
     V mb = sub(vm, b, e23);
     V m = real(vm, mb);
     V ef0 = from_int(vm, e23);
@@ -624,11 +687,11 @@ static V pow_f32(emitter *vm, V x, V y)
     V yt = truncated(vm, y);
     V yh = mul(vm, y, F(vm, 0.5f));
     V yht = truncated(vm, yh);
-    V xsign = and(vm, xb, I(vm, 0x80000000));
+    V xsign = bit_and(vm, xb, I(vm, 0x80000000));
     V sg1 = choose(vm, TN_S_ne, yht, yh, xsign, I(vm, 0));
     V sg = choose(vm, TN_S_eq, yt, y, sg1, I(vm, 0)); /* y odd */
     V vb = bits(vm, v);
-    V ob = or(vm, vb, sg);
+    V ob = bit_or(vm, vb, sg);
     V o = real(vm, ob);
     V bad1 = choose(vm, TN_S_lt, ax, F(vm, INFINITY), F(vm, NAN), o);
     V bad = choose(vm, TN_S_lt, x, F(vm, 0.0f), bad1, o);
@@ -640,9 +703,9 @@ static V pow_f32(emitter *vm, V x, V y)
 
 /* ---- arguments beyond the reduction's reach ---- */
 
-/* sin, cos, tan reduce up to 2^17. Lanes beyond, infinities and NaN (few or none) go one by one through f64's function of the C
- * library. The result crosses the branch in a reg buffer that is used whole, so it becomes a register; the lanes are
- * indexed in buffers of the rare side's own. */
+/* sin, cos, tan reduce up to 2^17. Lanes beyond, infinities and NaN (few or none) go one by one through f64's function
+ * of the C library. The result crosses the branch in a reg buffer that is used whole, so it becomes a register; the
+ * lanes are indexed in buffers of the rare side's own. */
 static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
 {
     tn_lbuilder *b = vm->b;
@@ -653,7 +716,8 @@ static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
     tn_l_store(b, result, zero, near, NULL);
     tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, far));
     tn_lbuilder in = tn_l_in(b, rare->region[0]);
-    V from = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes), to = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes);
+    V from = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes),
+      to = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes);
     tn_l_store(&in, from, zero, x, NULL);
     tn_lop *lanes = tn_l_for(&in, NULL, zero, tn_l_index(&in, vm->lanes), one, TN_FOR_SERIAL);
     tn_lbuilder each = tn_l_in(&in, lanes->region[0]);
@@ -675,17 +739,20 @@ typedef struct row {
 
 static const row rows[TN_SCALAR_COUNT] = {
 #define UNARY(name) [TN_S_##name] = {.unary = name##_f32},
-    UNARY(exp) UNARY(exp2) UNARY(expm1) UNARY(log) UNARY(log2) UNARY(log1p) UNARY(logistic) UNARY(tanh) UNARY(erf) UNARY(asin)
-    UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asinh) UNARY(acosh) UNARY(atanh) UNARY(cbrt)
+    UNARY(exp) UNARY(exp2) UNARY(expm1) UNARY(log) UNARY(log2) UNARY(log1p) UNARY(logistic) UNARY(tanh) UNARY(erf)
+        UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asinh) UNARY(acosh) UNARY(atanh) UNARY(cbrt)
 #undef UNARY
-    [TN_S_sin] = {.unary = sin_f32, .far = true},
+            [TN_S_sin] = {.unary = sin_f32, .far = true},
     [TN_S_cos] = {.unary = cos_f32, .far = true},
     [TN_S_tan] = {.unary = tan_f32, .far = true},
     [TN_S_atan2] = {.binary = atan2_f32},
     [TN_S_pow] = {.binary = pow_f32},
 };
 
-bool tn_l_has_vecmath(tn_scalar fn) { return rows[fn].unary || rows[fn].binary; }
+bool tn_l_has_vecmath(tn_scalar fn)
+{
+    return rows[fn].unary || rows[fn].binary;
+}
 
 tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn, tn_lvalue *const *operands)
 {

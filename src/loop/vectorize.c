@@ -9,35 +9,37 @@
  *                                                     %m = lt iota, splat(%n - %i) : boolx16 …
  *                                                   }
  *
- * No dependence analysis: `vector` is a promise of who made the loop (loop.h), and reductions are buffers indexed by lane,
- * never carried values. What is analysed is the shape of each value as a function of the loop's index:
+ * No dependence analysis: `vector` is a promise of who made the loop (loop.h), and reductions are buffers indexed by
+ * lane, never carried values. What is analysed is the shape of each value as a function of the loop's index:
  *
- *     uniform   the same for all iterations that run together: stays scalar, computed once, splat where a vector needs it
- *     affine    an integer, base + stride * iteration with a constant stride: stays scalar (the value of lane 0); a vector of
- *               it, splat(base) + stride * iota, is made only where lanes need it
- *     varying   a vector
- *     lanes     a buffer allocated in the body: each iteration has its own, so element e becomes the vector of the lanes'
- *               elements e. Offsets into it must be uniform
+ *     uniform   the same for all iterations that run together: stays scalar, computed once, splat where a vector needs
+ * it affine    an integer, base + stride * iteration with a constant stride: stays scalar (the value of lane 0); a
+ * vector of it, splat(base) + stride * iota, is made only where lanes need it varying   a vector lanes     a buffer
+ * allocated in the body: each iteration has its own, so element e becomes the vector of the lanes' elements e. Offsets
+ * into it must be uniform
  *
  * An access to memory at an affine offset of stride 1 is a contiguous vector access, of stride -1 one with a reversing
- * shuffle, everything else a gather or scatter. A load at a uniform offset stays a scalar load. Loops inside with uniform
- * bounds stay loops, their bodies widened. `if` with a uniform condition stays; under a varying one both sides run, pure
- * operations as they are (scalar functions are total), memory accesses under masks; a long side is skipped when no lane wants it.
+ * shuffle, everything else a gather or scatter. A load at a uniform offset stays a scalar load. Loops inside with
+ * uniform bounds stay loops, their bodies widened. `if` with a uniform condition stays; under a varying one both sides
+ * run, pure operations as they are (scalar functions are total), memory accesses under masks; a long side is skipped
+ * when no lane wants it.
  *
- * Lanes: register bits / bits of the widest element that becomes a vector; bool and scalar offset arithmetic don't count.
- * f16, bf16 and f8 that compute count as f32, because expand.c computes them there. Comparing an affine value with a
- * uniform one (`i < n`) is done on small integers: stride * iota ? clamp(n - base), when ranges prove that nothing wraps.
+ * Lanes: register bits / bits of the widest element that becomes a vector; bool and scalar offset arithmetic don't
+ * count. f16, bf16 and f8 that compute count as f32, because expand.c computes them there. Comparing an affine value
+ * with a uniform one (`i < n`) is done on small integers: stride * iota ? clamp(n - base), when ranges prove that
+ * nothing wraps.
  *
  * Remainder: masked where the machine has masks for every element type that the body accesses; else powers of two for a
- * constant remainder, a scalar loop for an unknown one. Which one runs depends on sizes alone, never on addresses, and lanes
- * don't exchange values, so results don't depend on it.
+ * constant remainder, a scalar loop for an unknown one. Which one runs depends on sizes alone, never on addresses, and
+ * lanes don't exchange values, so results don't depend on it.
  *
- * Stays scalar (the loop becomes serial, which is always right): a loop within with bounds that vary or of kind `vector`
- * (then the inner one is widened), `while`, atomics, traps, stores to one place from all iterations, varying offsets into
- * lane buffers, vectors in the body, complex and sub-byte elements, varying `if`s that would need masks the machine lacks.
+ * Stays scalar (the loop becomes serial, which is always right): a loop within with bounds that vary or of kind
+ * `vector` (then the inner one is widened), `while`, atomics, traps, stores to one place from all iterations, varying
+ * offsets into lane buffers, vectors in the body, complex and sub-byte elements, varying `if`s that would need masks
+ * the machine lacks.
  *
- * Needs: nothing; better after simplify. Keeps: size linear in the body (at most six copies). Ensures: no `vector` loop is left
- * and no vector is wider than the machine's. */
+ * Needs: nothing; better after simplify. Keeps: size linear in the body (at most six copies). Ensures: no `vector` loop
+ * is left and no vector is wider than the machine's. */
 #include "loop/internal.h"
 
 #include <assert.h>
@@ -46,8 +48,8 @@ enum { MAX_COPIES = 4, MAX_LANES = 64 /* so that i8 counts lanes */, LONG_BLOCK 
 
 typedef enum shape { UNIFORM, AFFINE, VARYING, LANES } shape;
 
-/* What a value of the body is, and, while code is emitted, what it has become: scalar[c] the uniform value (c = 0), lane 0 of
- * copy c, or copy c's buffer; vector[c] its vector. */
+/* What a value of the body is, and, while code is emitted, what it has become: scalar[c] the uniform value (c = 0),
+ * lane 0 of copy c, or copy c's buffer; vector[c] its vector. */
 typedef struct info {
     const tn_lop *loop; /* whose analysis this is */
     shape shape;
@@ -62,15 +64,15 @@ typedef struct widener {
     int64_t step;
     tn_map ranges;
     /* found by the analysis */
-    int widest;        /* bits */
+    int widest; /* bits */
     int nops;
-    bool masks;        /* masked accesses exist for all contiguous accesses */
-    bool outer_reg;    /* accesses a `reg` buffer of outside by lanes: its offsets must become constants */
-    bool dear;         /* has calls or scalarised operations: more copies would only bloat */
+    bool masks;     /* masked accesses exist for all contiguous accesses */
+    bool outer_reg; /* accesses a `reg` buffer of outside by lanes: its offsets must become constants */
+    bool dear;      /* has calls or scalarised operations: more copies would only bloat */
     int ncontiguous, ngather, nloops;
     /* of the code being emitted */
     int lanes, copies;
-    bool predicated;   /* pred is narrower than the tail's mask: some group of lanes may have none active */
+    bool predicated;             /* pred is narrower than the tail's mask: some group of lanes may have none active */
     tn_lvalue *pred[MAX_COPIES]; /* active lanes; NULL: all */
 } widener;
 
@@ -110,14 +112,20 @@ static bool all_uniform(const widener *w, const tn_lop *op)
     return true;
 }
 
-static bool within(tn_lrange r, int64_t lo, int64_t hi) { return r.lo >= lo && r.hi <= hi; }
+static bool within(tn_lrange r, int64_t lo, int64_t hi)
+{
+    return r.lo >= lo && r.hi <= hi;
+}
 
 static bool fits_i32(widener *w, const tn_lvalue *v)
 {
     return within(tn_l_range(&w->ranges, v), INT32_MIN, INT32_MAX);
 }
 
-static bool elements_ok(tn_dtype dtype) { return !tn_is_complex(dtype) && tn_dtype_bits(dtype) >= 8; }
+static bool elements_ok(tn_dtype dtype)
+{
+    return !tn_is_complex(dtype) && tn_dtype_bits(dtype) >= 8;
+}
 
 static void count_bits(widener *w, tn_dtype dtype, bool computes)
 {
@@ -157,14 +165,21 @@ static bool affine_fn(const widener *w, const tn_lop *op, int64_t *stride)
     }
 }
 
-static bool is_compare(tn_scalar fn) { return fn >= TN_S_eq && fn <= TN_S_ge; }
+static bool is_compare(tn_scalar fn)
+{
+    return fn >= TN_S_eq && fn <= TN_S_ge;
+}
 
 /* The integer type on whose lanes `i < n` is compared: as wide as the data. */
-static tn_dtype lane_dtype(int bits) { return bits <= 8 ? TN_I8 : bits == 16 ? TN_I16 : bits == 32 ? TN_I32 : TN_I64; }
+static tn_dtype lane_dtype(int bits)
+{
+    return bits <= 8 ? TN_I8 : bits == 16 ? TN_I16 : bits == 32 ? TN_I32 : TN_I64;
+}
 
 static const int64_t no_wrap = INT64_C(1) << 61;
 
-/* compare(affine, uniform) or the reverse, of indices that can't wrap. -1: no; else the number of the affine operand. */
+/* compare(affine, uniform) or the reverse, of indices that can't wrap. -1: no; else the number of the affine operand.
+ */
 static int narrow_compare(widener *w, const tn_lop *op)
 {
     if (!is_compare(op->fn) || op->operand[0]->type.dtype != TN_I64)
@@ -180,7 +195,10 @@ static int narrow_compare(widener *w, const tn_lop *op)
 }
 
 /* Notes that a value of the body is needed as a vector. */
-static void need_vector(widener *w, const tn_lvalue *v, bool computes) { count_bits(w, v->type.dtype, computes); }
+static void need_vector(widener *w, const tn_lvalue *v, bool computes)
+{
+    count_bits(w, v->type.dtype, computes);
+}
 
 static bool analyse_fn(widener *w, tn_lop *op)
 {
@@ -204,7 +222,8 @@ static bool analyse_fn(widener *w, tn_lop *op)
     return true;
 }
 
-/* A wider integer of an affine value is affine if the narrow one didn't wrap, which a proven range smaller than its type tells. */
+/* A wider integer of an affine value is affine if the narrow one didn't wrap, which a proven range smaller than its
+ * type tells. */
 static bool affine_cast(widener *w, const tn_lop *op)
 {
     tn_dtype from = op->operand[0]->type.dtype, to = op->result->type.dtype;
@@ -230,7 +249,8 @@ static bool analyse_cast(widener *w, tn_lop *op)
     }
     set_info(w, op->result, VARYING, 0);
     tn_dtype from = op->operand[0]->type.dtype, to = op->result->type.dtype;
-    if (!elements_ok(from) || !elements_ok(to) || (op->code == TN_L_bitcast && tn_dtype_bits(from) != tn_dtype_bits(to)))
+    if (!elements_ok(from) || !elements_ok(to) ||
+        (op->code == TN_L_bitcast && tn_dtype_bits(from) != tn_dtype_bits(to)))
         return false;
     count_bits(w, by_i32(w, op) ? TN_I32 : from, true);
     count_bits(w, to, true);
@@ -469,7 +489,8 @@ static void emit_affine(widener *w, tn_lbuilder *b, const tn_lop *op)
         to->scalar[c] = tn_l_fn2(b, TN_S_add, to->scalar[0], integer(b, dtype, c * w->lanes * to->stride));
 }
 
-/* stride * lane ? limit - base, on integers of the data's width; limit - base is clamped to just outside the lanes' values. */
+/* stride * lane ? limit - base, on integers of the data's width; limit - base is clamped to just outside the lanes'
+ * values. */
 static tn_lvalue *emit_narrow_compare(widener *w, tn_lbuilder *b, const tn_lop *op, int affine, int copy)
 {
     tn_dtype dtype = lane_dtype(w->widest);
@@ -541,8 +562,8 @@ static void emit_uniform_load(widener *w, tn_lbuilder *b, const tn_lop *op)
 {
     tn_lvalue *mask = tn_lop_mask(op), *other = tn_lop_other(op);
     mask = both(b, w->predicated ? any_active(w, b) : NULL, mask ? scalar_of(w, mask, 0) : NULL);
-    info_of(w, op->result)->scalar[0] = tn_l_load(b, scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], 0), 1, mask,
-                                                  other ? scalar_of(w, other, 0) : NULL);
+    info_of(w, op->result)->scalar[0] = tn_l_load(b, scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], 0),
+                                                  1, mask, other ? scalar_of(w, other, 0) : NULL);
 }
 
 /* Offsets of a gather or scatter: 32-bit lanes where they are proven to do. */
@@ -588,7 +609,8 @@ static void emit_load(widener *w, tn_lbuilder *b, const tn_lop *op)
     if (one_address && tn_lop_mask(op)) { /* the mask varies: lanes that want it share one guarded load */
         for (int c = 0; c < w->copies; c++) {
             tn_lvalue *mask = tn_l_hreduce(b, TN_S_or, mask_of(w, b, op, c));
-            tn_lvalue *v = tn_l_load(b, scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], 0), 1, mask, NULL);
+            tn_lvalue *v =
+                tn_l_load(b, scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], 0), 1, mask, NULL);
             to->vector[c] = blend_other(w, b, op, tn_l_splat(b, v, w->lanes), c);
         }
         return;
@@ -622,7 +644,8 @@ static void emit_store(widener *w, tn_lbuilder *b, const tn_lop *op, int copy)
     if (stride == 1)
         tn_l_store(b, buffer, scalar_of(w, offset, copy), value, mask);
     else if (stride == -1)
-        tn_l_store(b, buffer, first_of_reverse(w, b, scalar_of(w, offset, copy)), reversed(w, b, value), reversed(w, b, mask));
+        tn_l_store(b, buffer, first_of_reverse(w, b, scalar_of(w, offset, copy)), reversed(w, b, value),
+                   reversed(w, b, mask));
     else
         tn_l_scatter(b, buffer, offsets_of(w, b, offset, copy), value, mask);
 }
@@ -646,8 +669,8 @@ static void emit_block(widener *w, tn_lbuilder *b, const tn_lblock *block);
 
 static void emit_for(widener *w, tn_lbuilder *b, const tn_lop *op)
 {
-    tn_lop *loop = tn_l_for(b, op->region[0]->arg->name, scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], 0),
-                            scalar_of(w, op->operand[2], 0), op->kind);
+    tn_lop *loop = tn_l_for(b, op->region[0]->arg->name, scalar_of(w, op->operand[0], 0),
+                            scalar_of(w, op->operand[1], 0), scalar_of(w, op->operand[2], 0), op->kind);
     info_of(w, op->region[0]->arg)->scalar[0] = loop->region[0]->arg;
     tn_lbuilder inner = tn_l_in(b, loop->region[0]);
     emit_block(w, &inner, op->region[0]);
@@ -763,10 +786,14 @@ static void emit_body(widener *w, tn_lbuilder *b, tn_lvalue *index, int lanes, i
 
 /* ---- splitting the iterations ---- */
 
-static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, int64_t n) { return tn_l_fn2(b, TN_S_add, x, tn_l_index(b, n)); }
+static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, int64_t n)
+{
+    return tn_l_fn2(b, TN_S_add, x, tn_l_index(b, n));
+}
 
 /* A loop over whole groups of copies * lanes iterations. */
-static void emit_groups(widener *w, tn_lbuilder *b, tn_lvalue *lo, tn_lvalue *hi, int lanes, int copies, tn_loop_kind kind)
+static void emit_groups(widener *w, tn_lbuilder *b, tn_lvalue *lo, tn_lvalue *hi, int lanes, int copies,
+                        tn_loop_kind kind)
 {
     tn_lvalue *step = tn_l_index(b, lanes * copies * w->step);
     tn_lop *loop = tn_l_for(b, w->loop->region[0]->arg->name, lo, hi, step, kind);
@@ -880,7 +907,8 @@ static void split_unknown(widener *w, tn_lbuilder *b, int lanes)
         emit_groups(w, b, at, end, lanes, copies, TN_FOR_SERIAL);
         at = end;
         if (w->masks && w->spec->mask_min_bits <= 8) { /* masks are free: one loop for whole vectors and the last */
-            tn_lop *loop = tn_l_for(b, w->loop->region[0]->arg->name, at, hi, tn_l_index(b, lanes * w->step), TN_FOR_SERIAL);
+            tn_lop *loop =
+                tn_l_for(b, w->loop->region[0]->arg->name, at, hi, tn_l_index(b, lanes * w->step), TN_FOR_SERIAL);
             tn_lbuilder inner = tn_l_in(b, loop->region[0]);
             emit_masked(w, &inner, loop->region[0]->arg, lanes);
             return;
@@ -900,7 +928,8 @@ static void split_unknown(widener *w, tn_lbuilder *b, int lanes)
 static bool constant_trips(const widener *w, int64_t *trips)
 {
     int64_t lo, hi, extent;
-    if (!tn_l_is_const(w->loop->operand[0], &lo) || !tn_l_is_const(w->loop->operand[1], &hi) || !tn_sub(hi, lo, &extent))
+    if (!tn_l_is_const(w->loop->operand[0], &lo) || !tn_l_is_const(w->loop->operand[1], &hi) ||
+        !tn_sub(hi, lo, &extent))
         return false;
     *trips = extent <= 0 ? 0 : (extent - 1) / w->step + 1;
     return true;

@@ -1,5 +1,5 @@
-/* The rules of the Loop IR: L1 scoping, L2 operand counts, L3 types, L4 control, L5 stages. Messages name the kernel, the
- * operation and the rule. */
+/* The rules of the Loop IR: L1 scoping, L2 operand counts, L3 types, L4 control, L5 stages. Messages name the kernel,
+ * the operation and the rule. */
 #include "loop/internal.h"
 
 typedef struct verifier {
@@ -14,15 +14,22 @@ static bool bad(verifier *v, const char *message)
 {
     const tn_lop *op = v->op;
     const char *name = op->code == TN_L_fn ? tn_scalar_name(op->fn) : tn_lop_name(op->code);
-    v->status = tn_error(v->func->session, TN_INVALID, (tn_loc){.line = op->line}, "kernel @%s: %s: %s", v->func->name, name, message);
+    v->status = tn_error(v->func->session, TN_INVALID, (tn_loc){.line = op->line}, "kernel @%s: %s: %s", v->func->name,
+                         name, message);
     return false;
 }
 
-static const char *type_text(verifier *v, tn_ltype type) { return tn_ltype_text(tn_l_arena(v->func), type); }
+static const char *type_text(verifier *v, tn_ltype type)
+{
+    return tn_ltype_text(tn_l_arena(v->func), type);
+}
 
 /* ---- L3 types ---- */
 
-static bool is_index(const tn_lvalue *x) { return !x->type.buffer && x->type.dtype == TN_I64 && x->type.lanes == 1; }
+static bool is_index(const tn_lvalue *x)
+{
+    return !x->type.buffer && x->type.dtype == TN_I64 && x->type.lanes == 1;
+}
 
 static bool is_bool(const tn_lvalue *x, int lanes)
 {
@@ -38,7 +45,8 @@ static bool check_index(verifier *v, int i, const char *what)
 static bool check_result(verifier *v, tn_ltype want)
 {
     tn_ltype type = v->op->result->type;
-    return tn_l_same_type(type, want) || BAD(v, "L3: the result is %s, declared %s", type_text(v, want), type_text(v, type));
+    return tn_l_same_type(type, want) ||
+           BAD(v, "L3: the result is %s, declared %s", type_text(v, want), type_text(v, type));
 }
 
 static bool check_fn(verifier *v)
@@ -51,7 +59,8 @@ static bool check_fn(verifier *v)
         bool condition = op->fn == TN_S_select && i == 0;
         tn_ltype want = condition ? tn_lvector(TN_BOOL, last.lanes) : last;
         if (!tn_l_same_type(op->operand[i]->type, want) || want.buffer)
-            return BAD(v, "L3: operand %d must be %s, found %s", i, type_text(v, want), type_text(v, op->operand[i]->type));
+            return BAD(v, "L3: operand %d must be %s, found %s", i, type_text(v, want),
+                       type_text(v, op->operand[i]->type));
     }
     if (!tn_scalar_accepts(op->fn, last.dtype))
         return BAD(v, "L3: not defined for %s", tn_dtype_text(last.dtype));
@@ -77,14 +86,16 @@ static bool check_lane_op(verifier *v)
         return BAD(v, "L3: takes a vector, found %s", type_text(v, x));
     switch (op->code) {
     case TN_L_splat:
-        return (x.lanes == 1 || BAD(v, "L3: takes a scalar")) && check_result(v, tn_lvector(x.dtype, op->result->type.lanes));
+        return (x.lanes == 1 || BAD(v, "L3: takes a scalar")) &&
+               check_result(v, tn_lvector(x.dtype, op->result->type.lanes));
     case TN_L_extract:
         return check_index(v, 1, "lane") && check_result(v, scalar);
     case TN_L_insert:
         return (tn_l_same_type(op->operand[1]->type, scalar) || BAD(v, "L3: inserts a %s", type_text(v, scalar))) &&
                check_index(v, 2, "lane") && check_result(v, x);
     case TN_L_hreduce:
-        if (tn_scalar_arity(op->fn) != 2 || !tn_scalar_accepts(op->fn, x.dtype) || tn_scalar_result(op->fn, x.dtype) != x.dtype)
+        if (tn_scalar_arity(op->fn) != 2 || !tn_scalar_accepts(op->fn, x.dtype) ||
+            tn_scalar_result(op->fn, x.dtype) != x.dtype)
             return BAD(v, "L3: %s does not combine %s", tn_scalar_name(op->fn), tn_dtype_text(x.dtype));
         return ((x.lanes & (x.lanes - 1)) == 0 || BAD(v, "L3: needs a power of two of lanes, found %d", x.lanes)) &&
                check_result(v, scalar);
@@ -113,7 +124,8 @@ static bool check_alloc(verifier *v)
         return BAD(v, "L3: gives a local or reg buffer, declared %s", type_text(v, type));
     if (op->noperands == 0)
         return op->size >= 0 || BAD(v, "L3: the size must not be negative");
-    return check_index(v, 0, "size") && (type.space == TN_SPACE_LOCAL || BAD(v, "L3: a reg buffer has a constant size"));
+    return check_index(v, 0, "size") &&
+           (type.space == TN_SPACE_LOCAL || BAD(v, "L3: a reg buffer has a constant size"));
 }
 
 static bool check_offset(verifier *v, int lanes)
@@ -130,7 +142,8 @@ static bool check_mask(verifier *v, tn_ltype value)
 {
     const tn_lvalue *mask = tn_lop_mask(v->op), *other = tn_lop_other(v->op);
     if (mask && !is_bool(mask, value.lanes))
-        return BAD(v, "L3: the mask must be %s, found %s", type_text(v, tn_lvector(TN_BOOL, value.lanes)), type_text(v, mask->type));
+        return BAD(v, "L3: the mask must be %s, found %s", type_text(v, tn_lvector(TN_BOOL, value.lanes)),
+                   type_text(v, mask->type));
     if (other && !tn_l_same_type(other->type, value))
         return BAD(v, "L3: `other` must be %s, found %s", type_text(v, value), type_text(v, other->type));
     return true;
@@ -152,7 +165,8 @@ static bool check_access(verifier *v)
         return BAD(v, "L3: %d lanes in a buffer of vectors of %d", value.lanes, buffer->type.lanes);
     if (!loads && buffer->readonly)
         return BAD(v, "L3: the buffer is readonly");
-    if (op->code == TN_L_atomic && (value.lanes != 1 || tn_scalar_arity(op->fn) != 2 || !tn_l_same_type(op->result->type, value)))
+    if (op->code == TN_L_atomic &&
+        (value.lanes != 1 || tn_scalar_arity(op->fn) != 2 || !tn_l_same_type(op->result->type, value)))
         return BAD(v, "L3: takes a scalar and a function of two operands, gives the old scalar");
     return check_offset(v, value.lanes) && check_mask(v, value);
 }
@@ -164,12 +178,14 @@ static bool check_for(verifier *v)
     int64_t step;
     if (!check_index(v, 0, "lower bound") || !check_index(v, 1, "upper bound") || !check_index(v, 2, "step"))
         return false;
-    return !tn_l_is_const(v->op->operand[2], &step) || step > 0 || BAD(v, "L4: the step must be positive, found %lld", (long long)step);
+    return !tn_l_is_const(v->op->operand[2], &step) || step > 0 ||
+           BAD(v, "L4: the step must be positive, found %lld", (long long)step);
 }
 
 static bool check_condition(verifier *v)
 {
-    return is_bool(v->op->operand[0], 1) || BAD(v, "L3: takes a bool scalar, found %s", type_text(v, v->op->operand[0]->type));
+    return is_bool(v->op->operand[0], 1) ||
+           BAD(v, "L3: takes a bool scalar, found %s", type_text(v, v->op->operand[0]->type));
 }
 
 static bool check_while(verifier *v)
@@ -192,7 +208,8 @@ static bool check_kind(verifier *v)
     case TN_L_const:
         return !v->op->result->type.buffer || BAD(v, "L3: a buffer is no constant");
     case TN_L_iota:
-        return tn_is_integer(v->op->result->type.dtype) || BAD(v, "L3: gives integers, declared %s", type_text(v, v->op->result->type));
+        return tn_is_integer(v->op->result->type.dtype) ||
+               BAD(v, "L3: gives integers, declared %s", type_text(v, v->op->result->type));
     case TN_L_fn:
         return check_fn(v);
     case TN_L_cast:
@@ -270,7 +287,8 @@ static bool check_stage(verifier *v)
     if (!op->result || op->result->type.lanes == 1 || op->result->type.dtype == TN_BOOL)
         return true;
     int bits = tn_dtype_bits(op->result->type.dtype) * op->result->type.lanes;
-    return bits <= v->max_bits || BAD(v, "L5: %s has %d bits, the machine's vectors %d", type_text(v, op->result->type), bits, v->max_bits);
+    return bits <= v->max_bits ||
+           BAD(v, "L5: %s has %d bits, the machine's vectors %d", type_text(v, op->result->type), bits, v->max_bits);
 }
 
 /* ---- L1 scoping: scratch is set while a value is visible ---- */

@@ -1,5 +1,6 @@
-/* Random kernels around one vector loop: affine, reversed, strided, uniform and indirect accesses, branches, masks, inner loops with
- * buffers of their own, f32, i32, bf16, and in every third kernel f64 and divided indices. Iterations write only elements of their own. */
+/* Random kernels around one vector loop: affine, reversed, strided, uniform and indirect accesses, branches, masks,
+ * inner loops with buffers of their own, f32, i32, bf16, and in every third kernel f64 and divided indices. Iterations
+ * write only elements of their own. */
 #ifndef TN_LOOP_RANDOM_H
 #define TN_LOOP_RANDOM_H
 
@@ -20,13 +21,25 @@ typedef struct maker {
     bool wide; /* f64 and i64 data occur */
 } maker;
 
-static uint64_t pick(maker *k, uint64_t n) { return next_random(&k->random) % n; }
+static uint64_t pick(maker *k, uint64_t n)
+{
+    return next_random(&k->random) % n;
+}
 
-static tn_lvalue *from(maker *k, const pool *p) { return p->at[pick(k, (uint64_t)p->n)]; }
+static tn_lvalue *from(maker *k, const pool *p)
+{
+    return p->at[pick(k, (uint64_t)p->n)];
+}
 
-static void put(maker *k, pool *p, tn_lvalue *v) { p->at[p->n < 64 ? p->n++ : (int)pick(k, 64)] = v; }
+static void put(maker *k, pool *p, tn_lvalue *v)
+{
+    p->at[p->n < 64 ? p->n++ : (int)pick(k, 64)] = v;
+}
 
-static tn_lvalue *small(maker *k, tn_lbuilder *b) { return tn_l_index(b, (int64_t)pick(k, 7)); }
+static tn_lvalue *small(maker *k, tn_lbuilder *b)
+{
+    return tn_l_index(b, (int64_t)pick(k, 7));
+}
 
 /* An offset inside every buffer: affine with several strides, uniform, or read from memory. */
 static tn_lvalue *offset(maker *k, tn_lbuilder *b)
@@ -41,7 +54,8 @@ static tn_lvalue *offset(maker *k, tn_lbuilder *b)
         return tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, i, tn_l_index(b, (int64_t)pick(k, 4) + 1)), small(k, b));
     case 3: {
         tn_lvalue *at = tn_l_load(b, k->in_i, i, 1, NULL, NULL);
-        return tn_l_cast(b, tn_l_fn2(b, TN_S_and, at, tn_l_const(b, tn_lscalar(TN_I32), (tn_number){.i = 255})), TN_I64);
+        return tn_l_cast(b, tn_l_fn2(b, TN_S_and, at, tn_l_const(b, tn_lscalar(TN_I32), (tn_number){.i = 255})),
+                         TN_I64);
     }
     case 4:
         return tn_l_fn2(b, TN_S_add, i, tn_l_fn2(b, TN_S_and, from(k, &k->index_values), tn_l_index(b, 127)));
@@ -73,7 +87,8 @@ static void make_float_op(maker *k, tn_lbuilder *b, pool *p)
 
 static void make_integer_op(maker *k, tn_lbuilder *b)
 {
-    static const tn_scalar fns[] = {TN_S_add, TN_S_sub, TN_S_mul, TN_S_div, TN_S_rem, TN_S_max, TN_S_and, TN_S_xor, TN_S_shl, TN_S_shr_arith};
+    static const tn_scalar fns[] = {TN_S_add, TN_S_sub, TN_S_mul, TN_S_div, TN_S_rem,
+                                    TN_S_max, TN_S_and, TN_S_xor, TN_S_shl, TN_S_shr_arith};
     if (pick(k, 3) == 0)
         put(k, &k->i32, tn_l_cast(b, from(k, &k->index_values), TN_I32));
     else
@@ -141,10 +156,12 @@ static void make_store(maker *k, tn_lbuilder *b)
         tn_l_store(b, k->out_f, k->index, from(k, &k->f32), mask);
         break;
     case 1:
-        tn_l_store(b, k->out_i, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_sub, k->n, k->index), tn_l_index(b, 100)), from(k, &k->i32), mask);
+        tn_l_store(b, k->out_i, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_sub, k->n, k->index), tn_l_index(b, 100)),
+                   from(k, &k->i32), mask);
         break;
     default:
-        tn_l_store(b, k->out_h, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, k->index, tn_l_index(b, 3)), tn_l_index(b, 1)),
+        tn_l_store(b, k->out_h,
+                   tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, k->index, tn_l_index(b, 3)), tn_l_index(b, 1)),
                    from(k, &k->f16), mask);
     }
 }
@@ -178,11 +195,14 @@ static void make_inner_loop(maker *k, tn_lbuilder *b, int depth)
     for (int j = 0; j < 4; j++)
         tn_l_store(b, acc, tn_l_index(b, j), from(k, &k->f32), NULL);
     bool constant = pick(k, 2);
-    tn_lop *loop = tn_l_for(b, "j", zero, constant ? tn_l_index(b, (int64_t)pick(k, 6)) : k->m, one, pick(k, 2) ? TN_FOR_UNROLL : TN_FOR_SERIAL);
+    tn_lop *loop = tn_l_for(b, "j", zero, constant ? tn_l_index(b, (int64_t)pick(k, 6)) : k->m, one,
+                            pick(k, 2) ? TN_FOR_UNROLL : TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *j = loop->region[0]->arg;
     tn_lvalue *at = tn_l_fn2(&in, TN_S_and, j, tn_l_index(&in, 3));
-    tn_lvalue *x = tn_l_load(&in, k->in_f, tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, j, tn_l_index(&in, 50)), k->index), 1, NULL, NULL);
+    tn_lvalue *x =
+        tn_l_load(&in, k->in_f, tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, j, tn_l_index(&in, 50)), k->index), 1,
+                  NULL, NULL);
     tn_lvalue *mask = pick(k, 3) ? NULL : from(k, &k->conds);
     tn_l_store(&in, acc, at, tn_l_fn2(&in, TN_S_add, tn_l_load(&in, acc, at, 1, NULL, NULL), x), mask);
     maker outer = *k;
@@ -247,7 +267,8 @@ static inline tn_lfunc *make_kernel(tn_session *session, uint64_t seed)
     tn_lfunc_index(k.func, "end");
     tn_lbuilder b = tn_lbuilder_at_end(k.func, k.func->body);
     tn_lvalue *hi = pick(&k, 3) ? k.n : tn_l_index(&b, (int64_t)pick(&k, 150));
-    tn_lop *loop = tn_l_for(&b, "i", tn_l_index(&b, (int64_t)pick(&k, 3)), hi, tn_l_index(&b, pick(&k, 4) ? 1 : 3), TN_FOR_VECTOR);
+    tn_lop *loop =
+        tn_l_for(&b, "i", tn_l_index(&b, (int64_t)pick(&k, 3)), hi, tn_l_index(&b, pick(&k, 4) ? 1 : 3), TN_FOR_VECTOR);
     tn_lbuilder in = tn_l_in(&b, loop->region[0]);
     k.index = loop->region[0]->arg;
     make_start(&k, &in);

@@ -35,7 +35,10 @@ static inline char *kernel_text(tn_lfunc *func)
     return text.at;
 }
 
-static inline tn_lfunc *copy_kernel(tn_lfunc *func) { return parse_kernel(func->session, kernel_text(func)); }
+static inline tn_lfunc *copy_kernel(tn_lfunc *func)
+{
+    return parse_kernel(func->session, kernel_text(func));
+}
 
 static inline uint64_t next_random(uint64_t *state)
 {

@@ -1,5 +1,6 @@
-/* The f32 functions of src/loop/vecmath.c against the meaning of the scalar table (double, rounded once), by interpreting the
- * expanded code. docs/vector-math.md states the errors over all floats; the bounds here are those, a little rounded up. */
+/* The f32 functions of src/loop/vecmath.c against the meaning of the scalar table (double, rounded once), by
+ * interpreting the expanded code. docs/vector-math.md states the errors over all floats; the bounds here are those, a
+ * little rounded up. */
 #include "loop_test.h"
 
 #include <math.h>
@@ -11,17 +12,19 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"exp", -104, 89, 1.5},    {"exp2", -150, 128, 1.5},   {"expm1", -20, 89, 2},       {"log", 0, 1e6, 1.5},     {"log2", 0, 1e6, 2.5},
-    {"log1p", -1, 1e6, 2},     {"logistic", -90, 90, 2.5}, {"tanh", -10, 10, 2.5},      {"erf", -5, 5, 3},        {"sin", -200, 200, 2},
-    {"cos", -200, 200, 2},     {"tan", -200, 200, 4},      {"asin", -1, 1, 3},          {"acos", -1, 1, 3},       {"atan", -50, 50, 3},
-    {"sinh", -90, 90, 3},      {"cosh", -90, 90, 3},       {"asinh", -1e6, 1e6, 4},     {"acosh", 1, 1e6, 4},     {"atanh", -1, 1, 4},
-    {"cbrt", -1e6, 1e6, 1.5},  {"sin", -1e8, 1e8, 2},      {"cos", -1e30, 1e30, 2},     {"exp", -1e-3, 1e-3, 1.5}, {"expm1", -1e-6, 1e-6, 2},
-    {"log1p", -1e-6, 1e-6, 2}, {"tanh", -1e-4, 1e-4, 2.5}, {"erf", -1e-4, 1e-4, 3},     {"log", 0, 1e-40, 1.5},   {"cbrt", 0, 1e-40, 1.5},
+    {"exp", -104, 89, 1.5},    {"exp2", -150, 128, 1.5},  {"expm1", -20, 89, 2},      {"log", 0, 1e6, 1.5},
+    {"log2", 0, 1e6, 2.5},     {"log1p", -1, 1e6, 2},     {"logistic", -90, 90, 2.5}, {"tanh", -10, 10, 2.5},
+    {"erf", -5, 5, 3},         {"sin", -200, 200, 2},     {"cos", -200, 200, 2},      {"tan", -200, 200, 4},
+    {"asin", -1, 1, 3},        {"acos", -1, 1, 3},        {"atan", -50, 50, 3},       {"sinh", -90, 90, 3},
+    {"cosh", -90, 90, 3},      {"asinh", -1e6, 1e6, 4},   {"acosh", 1, 1e6, 4},       {"atanh", -1, 1, 4},
+    {"cbrt", -1e6, 1e6, 1.5},  {"sin", -1e8, 1e8, 2},     {"cos", -1e30, 1e30, 2},    {"exp", -1e-3, 1e-3, 1.5},
+    {"expm1", -1e-6, 1e-6, 2}, {"log1p", -1e-6, 1e-6, 2}, {"tanh", -1e-4, 1e-4, 2.5}, {"erf", -1e-4, 1e-4, 3},
+    {"log", 0, 1e-40, 1.5},    {"cbrt", 0, 1e-40, 1.5},
 };
 
-static const float specials[] = {0.0f,      -0.0f,     INFINITY, -INFINITY, NAN,    1.0f,   -1.0f,  0x1p-149f, -0x1p-149f,
-                                 0x1p-126f, 0x1p127f, -0x1p127f, 2.0f,      -2.0f,  0.5f,   -0.5f,  88.73f,    -103.98f,
-                                 3.0e38f,   -3.0e38f, 1e-30f,    -1e-30f,   3.0f,   -3.0f,  127.5f, -149.5f};
+static const float specials[] = {0.0f,      -0.0f,    INFINITY,  -INFINITY, NAN,   1.0f,  -1.0f,  0x1p-149f, -0x1p-149f,
+                                 0x1p-126f, 0x1p127f, -0x1p127f, 2.0f,      -2.0f, 0.5f,  -0.5f,  88.73f,    -103.98f,
+                                 3.0e38f,   -3.0e38f, 1e-30f,    -1e-30f,   3.0f,  -3.0f, 127.5f, -149.5f};
 
 static double ulp(float y)
 {
@@ -138,9 +141,11 @@ static void test_twice(void **state)
     (void)state;
     for (size_t i = 0; i < TN_COUNT(rows); i++) {
         tn_session session = {0};
-        const char *text = tn_format(&session.arena,
-                                     "kernel @f(%%x: global bf16 readonly, %%y: global bf16) {\n  %%a = load %%x[0] : bf16x8\n"
-                                     "  %%r = %s %%a : bf16x8\n  store %%y[0], %%r\n}\n", rows[i].name);
+        const char *text =
+            tn_format(&session.arena,
+                      "kernel @f(%%x: global bf16 readonly, %%y: global bf16) {\n  %%a = load %%x[0] : bf16x8\n"
+                      "  %%r = %s %%a : bf16x8\n  store %%y[0], %%r\n}\n",
+                      rows[i].name);
         tn_lfunc *func = parse_kernel(&session, text);
         run_passes(func, "expand", &machines[0]);
         const char *once = kernel_text(func);
@@ -150,20 +155,24 @@ static void test_twice(void **state)
     }
 }
 
-/* A narrow float computes as f32 between casts: the interpreter's own rounding of the narrow operation, but for the transcendental ones. */
+/* A narrow float computes as f32 between casts: the interpreter's own rounding of the narrow operation, but for the
+ * transcendental ones. */
 static void test_narrow(void **state)
 {
     (void)state;
-    static const char *const names[] = {"add %a, %b", "mul %a, %b", "div %a, %b", "sub %a, %b", "max %a, %b", "sqrt %a", "neg %a"};
+    static const char *const names[] = {"add %a, %b", "mul %a, %b", "div %a, %b", "sub %a, %b",
+                                        "max %a, %b", "sqrt %a",    "neg %a"};
     static const char *const dtypes[] = {"f16", "bf16", "f8e4m3fn", "f8e5m2"};
     for (size_t i = 0; i < TN_COUNT(names) * TN_COUNT(dtypes); i++) {
         tn_session session = {0};
         const char *d = dtypes[i % TN_COUNT(dtypes)];
         tn_lfunc *func = parse_kernel(
-            &session, tn_format(&session.arena,
-                                "kernel @f(%%x: global %s readonly, %%y: global %s) {\n  for %%i = 0 to 1000 step 1 vector {\n"
-                                "    %%a = load %%x[%%i] : %s\n    %%b = load %%y[%%i] : %s\n    %%r = %s : %s\n    store %%y[%%i], %%r\n  }\n}\n",
-                                d, d, d, d, names[i / TN_COUNT(dtypes)], d));
+            &session,
+            tn_format(&session.arena,
+                      "kernel @f(%%x: global %s readonly, %%y: global %s) {\n  for %%i = 0 to 1000 step 1 vector {\n"
+                      "    %%a = load %%x[%%i] : %s\n    %%b = load %%y[%%i] : %s\n    %%r = %s : %s\n    store "
+                      "%%y[%%i], %%r\n  }\n}\n",
+                      d, d, d, d, names[i / TN_COUNT(dtypes)], d));
         tn_lfunc *after = copy_kernel(func);
         run_passes(after, tn_loop_pipeline, &machines[i % 3]);
         assert_same_effect(func, after, NULL, i);

@@ -1,4 +1,5 @@
-/* Random kernels through the whole pipeline and the LLVM emitter do on this CPU what the interpreter says of the kernel as it was written. */
+/* Random kernels through the whole pipeline and the LLVM emitter do on this CPU what the interpreter says of the kernel
+ * as it was written. */
 #include "loop_random.h"
 
 #include "target/target.h"
@@ -16,7 +17,8 @@ static tn_kernel_fn compile(tn_session *session, tn_lfunc *func, const tn_machin
     return (tn_kernel_fn)(uintptr_t)tn_jit_symbol(*jit, func->name);
 }
 
-static void run_native(tn_session *session, tn_lfunc *func, const tn_machine *machine, test_data *data, const int64_t *indices)
+static void run_native(tn_session *session, tn_lfunc *func, const tn_machine *machine, test_data *data,
+                       const int64_t *indices)
 {
     tn_jit *jit;
     int64_t bytes;

@@ -3,32 +3,30 @@
 
 #include "loop/internal.h"
 
-static const char *const two_loops =
-    "kernel @k(%x: global f32 readonly, %y: global f32, %n: index, %m: index) {\n"
-    "  for %i = 0 to %n step 1 {\n"
-    "    %r = mul %i, %m : index\n"
-    "    for %j = 0 to %m step 1 vector {\n"
-    "      %o = add %r, %j : index\n"
-    "      %v = load %x[%o] : f32\n"
-    "      %w = add %v, %v : f32\n"
-    "      store %y[%o], %w\n"
-    "    }\n"
-    "  }\n"
-    "}\n";
+static const char *const two_loops = "kernel @k(%x: global f32 readonly, %y: global f32, %n: index, %m: index) {\n"
+                                     "  for %i = 0 to %n step 1 {\n"
+                                     "    %r = mul %i, %m : index\n"
+                                     "    for %j = 0 to %m step 1 vector {\n"
+                                     "      %o = add %r, %j : index\n"
+                                     "      %v = load %x[%o] : f32\n"
+                                     "      %w = add %v, %v : f32\n"
+                                     "      store %y[%o], %w\n"
+                                     "    }\n"
+                                     "  }\n"
+                                     "}\n";
 
-static const char *const nest =
-    "kernel @k(%x: global f32 readonly, %y: global f32, %n: index, %m: index) {\n"
-    "  for %i = 0 to %n step 1 {\n"
-    "    %two = const 2 : index\n"
-    "    %h = div %m, %two : index\n"
-    "    for %j = 0 to %h step 1 vector {\n"
-    "      %r = mul %i, %m : index\n"
-    "      %o = add %r, %j : index\n"
-    "      %v = load %x[%o] : f32\n"
-    "      store %y[%o], %v\n"
-    "    }\n"
-    "  }\n"
-    "}\n";
+static const char *const nest = "kernel @k(%x: global f32 readonly, %y: global f32, %n: index, %m: index) {\n"
+                                "  for %i = 0 to %n step 1 {\n"
+                                "    %two = const 2 : index\n"
+                                "    %h = div %m, %two : index\n"
+                                "    for %j = 0 to %h step 1 vector {\n"
+                                "      %r = mul %i, %m : index\n"
+                                "      %o = add %r, %j : index\n"
+                                "      %v = load %x[%o] : f32\n"
+                                "      store %y[%o], %v\n"
+                                "    }\n"
+                                "  }\n"
+                                "}\n";
 
 static void test_tile(void **state)
 {
@@ -84,10 +82,13 @@ static void test_interchange_vectorize(void **state)
 static tn_lfunc *long_body(tn_session *session, int n)
 {
     tn_text text = {.arena = &session->arena};
-    tn_text_add(&text, "kernel @k(%%x: global f32 readonly, %%y: global f32, %%n: index) {\n  for %%i = 0 to %%n step 1 vector {\n"
-                       "    %%v0 = load %%x[%%i] : f32\n");
+    tn_text_add(
+        &text,
+        "kernel @k(%%x: global f32 readonly, %%y: global f32, %%n: index) {\n  for %%i = 0 to %%n step 1 vector {\n"
+        "    %%v0 = load %%x[%%i] : f32\n");
     for (int i = 0; i < n; i++)
-        tn_text_add(&text, "    %%w%d = mul %%v%d, %%v0 : f32\n    %%v%d = add %%w%d, %%v%d : f32\n", i, i, i + 1, i, i);
+        tn_text_add(&text, "    %%w%d = mul %%v%d, %%v0 : f32\n    %%v%d = add %%w%d, %%v%d : f32\n", i, i, i + 1, i,
+                    i);
     tn_text_add(&text, "    store %%y[%%i], %%v%d\n  }\n}\n", n);
     return parse_kernel(session, text.at);
 }
@@ -158,8 +159,9 @@ static void test_unroll_limit(void **state)
 {
     (void)state;
     tn_session session = {0};
-    tn_lfunc *func = parse_kernel(&session, "kernel @k(%y: global i64) {\n  for %i = 0 to 1000000000000 step 1 unroll {\n"
-                                            "    for %j = 0 to 100000 step 1 unroll {\n      store %y[%i], %j\n    }\n  }\n}\n");
+    tn_lfunc *func =
+        parse_kernel(&session, "kernel @k(%y: global i64) {\n  for %i = 0 to 1000000000000 step 1 unroll {\n"
+                               "    for %j = 0 to 100000 step 1 unroll {\n      store %y[%i], %j\n    }\n  }\n}\n");
     run_passes(func, "unroll", &machines[0]);
     assert_true(tn_loop_size(func) < 100);
     tn_arena_free(&session.arena);
@@ -168,8 +170,12 @@ static void test_unroll_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile),          cmocka_unit_test(test_interchange),  cmocka_unit_test(test_interchange_vectorize),
-        cmocka_unit_test(test_linear),        cmocka_unit_test(test_builder_folds), cmocka_unit_test(test_unknown_pass),
+        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_interchange),
+        cmocka_unit_test(test_interchange_vectorize),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_builder_folds),
+        cmocka_unit_test(test_unknown_pass),
         cmocka_unit_test(test_unroll_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,12 +21,36 @@ static void check_list(uint64_t seeds, const char *list)
     }
 }
 
-static void test_simplify(void **state) { (void)state; check_list(200, "simplify,simplify"); }
-static void test_hoist(void **state) { (void)state; check_list(200, "hoist"); }
-static void test_vectorize(void **state) { (void)state; check_list(300, "vectorize"); }
-static void test_unroll(void **state) { (void)state; check_list(100, "unroll"); }
-static void test_expand(void **state) { (void)state; check_list(100, "expand"); }
-static void test_pipeline(void **state) { (void)state; check_list(300, tn_loop_pipeline); }
+static void test_simplify(void **state)
+{
+    (void)state;
+    check_list(200, "simplify,simplify");
+}
+static void test_hoist(void **state)
+{
+    (void)state;
+    check_list(200, "hoist");
+}
+static void test_vectorize(void **state)
+{
+    (void)state;
+    check_list(300, "vectorize");
+}
+static void test_unroll(void **state)
+{
+    (void)state;
+    check_list(100, "unroll");
+}
+static void test_expand(void **state)
+{
+    (void)state;
+    check_list(100, "expand");
+}
+static void test_pipeline(void **state)
+{
+    (void)state;
+    check_list(300, tn_loop_pipeline);
+}
 
 int main(void)
 {

@@ -70,8 +70,11 @@ static void test_short_forms(void **state)
 {
     (void)state;
     tn_session session = {0};
-    tn_lfunc *func = parse_kernel(&session, "// one store\nkernel @k(%y: global f32) {\n  %v = const 1 : f32\n  store %y[3], %v // here\n}\n");
-    assert_string_equal(kernel_text(func), "kernel @k(%y: global f32) {\n  %v = const 1 : f32\n  %0 = const 3 : index\n  store %y[%0], %v\n}\n");
+    tn_lfunc *func = parse_kernel(
+        &session, "// one store\nkernel @k(%y: global f32) {\n  %v = const 1 : f32\n  store %y[3], %v // here\n}\n");
+    assert_string_equal(
+        kernel_text(func),
+        "kernel @k(%y: global f32) {\n  %v = const 1 : f32\n  %0 = const 3 : index\n  store %y[%0], %v\n}\n");
     tn_arena_free(&session.arena);
 }
 
@@ -121,7 +124,8 @@ static void test_refusals(void **state)
     (void)state;
     for (size_t i = 0; i < TN_COUNT(refusals); i++) {
         tn_session session = {0};
-        const char *text = tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) {\n%s\n}\n", refusals[i].body);
+        const char *text =
+            tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) {\n%s\n}\n", refusals[i].body);
         tn_lfuncs funcs = {0};
         assert_int_equal(tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs), TN_INVALID);
         assert_int_equal(session.diags.len, 1);
@@ -156,7 +160,8 @@ static void test_damage(void **state)
         if (i % 3 == 0)
             n = next_random(&random) % len;
         for (int k = 0; k < 1 + i % 4; k++)
-            text[next_random(&random) % len] = i % 2 ? (char)next_random(&random) : everything[next_random(&random) % len];
+            text[next_random(&random) % len] =
+                i % 2 ? (char)next_random(&random) : everything[next_random(&random) % len];
         char *exact = malloc(n + 1); /* its own block, so that reading past the end shows */
         memcpy(exact, text, n);
         tn_lfuncs funcs = {0};
@@ -202,8 +207,9 @@ static void test_bounds(void **state)
 {
     (void)state;
     tn_session session = {0};
-    tn_lfunc *func = parse_kernel(&session, "kernel @k(%x: global f32, %n: index) {\n  %v = load %x[%n] : f32x4\n  store %x[0], %v\n"
-                                            "  %c = lt %n, %n : bool\n  trap %c, line 7\n}\n");
+    tn_lfunc *func =
+        parse_kernel(&session, "kernel @k(%x: global f32, %n: index) {\n  %v = load %x[%n] : f32x4\n  store %x[0], %v\n"
+                               "  %c = lt %n, %n : bool\n  trap %c, line 7\n}\n");
     float data[8] = {0};
     tn_loop_arg args[] = {{data, 8}};
     assert_int_equal(tn_loop_interpret(func, args, (int64_t[]){5}), TN_INVALID);
@@ -216,8 +222,9 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals), cmocka_unit_test(test_position),
-        cmocka_unit_test(test_damage),     cmocka_unit_test(test_deep_nesting), cmocka_unit_test(test_stage),   cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_position),   cmocka_unit_test(test_damage),      cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_stage),      cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
