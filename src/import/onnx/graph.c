@@ -220,6 +220,17 @@ static bool required_inputs(onnx_ctx *c, const onnx_node *n, int required)
     return true;
 }
 
+/* Sequences exist only while importing; most operators cannot take one. */
+static bool only_tensors(onnx_ctx *c, const onnx_node *n)
+{
+    if (!c->sequences.len || onnx_takes_sequences(n->op_type))
+        return true;
+    for (int i = 0; i < n->ninputs; i++)
+        if (onnx_is_sequence(c, n->input[i]))
+            return onnx_unsupported(c, n, "input '%s' is a sequence or an optional; only tensors are supported", n->input_name[i]);
+    return true;
+}
+
 /* Known contents first: arithmetic on shapes needs no operations but those that give its result. */
 static bool lower(onnx_ctx *c, const onnx_node *n, onnx_lower *function)
 {
@@ -246,7 +257,7 @@ static bool run_row(onnx_ctx *c, const onnx_node *n)
     const onnx_row *row = onnx_find_row(c, n->op_type, n->domain, n->version);
     if (!row)
         return onnx_unsupported(c, n, "the operator is not supported in version %lld of its domain", (long long)n->version);
-    if (!required_inputs(c, n, row->required))
+    if (!required_inputs(c, n, row->required) || !only_tensors(c, n))
         return false;
     tn_op *mark = c->b.block->last;
     if (!lower(c, n, row->function) || c->bad || c->b.failed)
@@ -473,6 +484,9 @@ static bool read_model_graph(onnx_ctx *c, tn_graph *out)
     if (!read_initializers(c, graph) || !read_graph_inputs(c, graph, out) || !check_dim_options(c) || !read_nodes(c) ||
         c->session->errors != c->errors_before || !graph_outputs(c, graph, outputs))
         return false;
+    for (size_t i = 0; i < graph->output.len; i++)
+        if (onnx_is_sequence(c, outputs[i]))
+            return fail(c, TN_UNSUPPORTED, here(c), "the graph's output '%s' is a sequence or an optional; only tensors are supported", onnx_text(c, graph->output.at[i]->name));
     out->output_names = TN_NEW_ARRAY(&c->session->arena, const char *, graph->output.len + 1);
     for (size_t i = 0; i < graph->output.len; i++)
         out->output_names[i] = onnx_text(c, graph->output.at[i]->name);
@@ -533,7 +547,7 @@ static tn_status import_file(tn_session *session, const char *path, const uint8_
     tn_arena *arena = &session->arena;
     onnx_ctx c = {.session = session, .options = options, .model = out, .path = path ? tn_strdup(arena, path) : NULL,
                   .errors_before = session->errors, .diags_before = session->diags.len};
-    c.known.arena = c.operators.arena = c.functions.arena = c.files.arena = c.symbols.arena = arena;
+    c.known.arena = c.sequences.arena = c.operators.arena = c.functions.arena = c.files.arena = c.symbols.arena = arena;
     out->format = "onnx";
     out->operators.arena = arena;
     tn_status status = import(&c, data, size);

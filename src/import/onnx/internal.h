@@ -38,6 +38,7 @@ typedef struct onnx_ctx {
     onnx_region *region;      /* innermost first */
     tn_map symbols;           /* the file's dimension names -> tn_dim */
     tn_map known;             /* tn_value * -> its integer contents */
+    tn_map sequences;         /* tn_value * that stands for a sequence -> its tensors (ops_sequence.c) */
     tn_map operators;         /* op type -> first row of operators.def + 1 */
     tn_map functions;         /* "domain:name" -> const onnx_function * */
     tn_map files;             /* external data: location -> tn_file * */
@@ -126,6 +127,8 @@ tn_value *onnx_int(onnx_ctx *c, tn_dtype dtype, int64_t value);                 
  * outputs come back in outputs (room for graph->output.len). Names of the enclosing graphs are visible. */
 bool onnx_subgraph(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_block *block, tn_value *const *inputs, int ninputs,
                    tn_value **outputs);
+bool onnx_is_sequence(onnx_ctx *c, const tn_value *value);
+bool onnx_takes_sequences(const char *op_type); /* operators that may see one as input */
 /* A ValueInfoProto's tensor type; dims that are unknown become new symbols named after `hint`. A diagnostic for other types. */
 bool onnx_info_type(onnx_ctx *c, tn_loc loc, const onnx_info *info, const char *hint, tn_type *out);
 /* Initializer, attribute or test file: data borrowed from the file, from external data, or converted into the arena.

@@ -34,6 +34,8 @@ static tn_value **new_values(onnx_ctx *c, size_t count)
 static bool same_types(onnx_ctx *c, const onnx_node *n, tn_value *const *x, tn_value *const *y, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        if (onnx_is_sequence(c, x[i]) || onnx_is_sequence(c, y[i]))
+            return onnx_unsupported(c, n, "output %zu is a sequence, and the condition is known only at run time", i);
         const tn_type *s = &x[i]->type, *t = &y[i]->type;
         bool same = s->dtype == t->dtype && s->rank == t->rank;
         for (int j = 0; same && j < s->rank; j++)
@@ -219,8 +221,8 @@ static bool collect_scan(onnx_ctx *c, const loop *l, tn_value **parts, int count
 {
     tn_dim dims[TN_MAX_RANK];
     for (int i = 0; i < count; i++) {
-        if (parts[i]->type.rank + 1 > TN_MAX_RANK)
-            return onnx_unsupported(c, l->n, "a scan output of rank %d", parts[i]->type.rank);
+        if (parts[i]->type.rank + 1 > TN_MAX_RANK || onnx_is_sequence(c, parts[i]))
+            return onnx_unsupported(c, l->n, "scan output %d is a sequence or has rank %d", k, parts[i]->type.rank);
         element_dims(c, &parts[i]->type, 0, num(c, 1), dims);
         parts[i] = tn_reshape(&c->b, parts[i], dims, parts[i]->type.rank + 1);
     }
@@ -281,6 +283,9 @@ static bool loop_body(onnx_ctx *c, loop *l, loop_scan *scan, bool *endless)
         l->vars[2 + i] = tn_block_arg(l->block, &l->init[i]->type, NULL);
     if (!name_trip(c, l) || !onnx_subgraph(c, l->n, l->body, l->block, l->vars, l->nvars + 2, l->outputs))
         return false;
+    for (size_t i = 0; i < l->body->output.len; i++)
+        if (onnx_is_sequence(c, l->outputs[i]))
+            return onnx_unsupported(c, l->n, "the body's output %zu is a sequence, and the number of trips is not a small constant", i);
     *endless = l->outputs[0] == l->vars[1] || (constant_truth(c, l->outputs[0], &again) && again);
     for (int k = 0; k < l->nscans; k++) {
         tn_value *element = l->outputs[1 + l->nvars + k];
@@ -353,6 +358,9 @@ static bool run_time_loop(onnx_ctx *c, loop *l, tn_value *limit, tn_value *go, b
 {
     loop_scan scan = {new_values(c, (size_t)l->nscans), new_values(c, (size_t)l->nscans)};
     bool endless;
+    for (int i = 0; i < l->nvars; i++)
+        if (onnx_is_sequence(c, l->init[i]))
+            return onnx_unsupported(c, l->n, "loop variable %d is a sequence, and the number of trips is not a small constant", i);
     if (!loop_body(c, l, &scan, &endless) || !loop_body_end(c, l, &scan))
         return false;
     tn_value **init = new_values(c, (size_t)(2 + l->nvars + l->nscans));
@@ -459,6 +467,8 @@ static bool scan_body(onnx_ctx *c, loop *l, int nin, scan_axes *a, loop_scan *sc
         return false;
     for (int k = 0; k < l->nscans; k++) {
         const tn_value *x = l->outputs[l->nvars + k];
+        if (onnx_is_sequence(c, x))
+            return onnx_unsupported(c, l->n, "scan output %d is a sequence", k);
         if (a->out_axis[k] < 0)
             a->out_axis[k] += x->type.rank + 1;
         if (a->out_axis[k] < 0 || !scan_output_ok(c, l, a->out_axis[k], x) || !(scan->init[k] = new_buffer(c, l, &x->type, a->out_axis[k])))
