@@ -1,4 +1,28 @@
-/* Tenon: a deep-learning compiler. The public C API. */
+/* Tenon: a deep-learning compiler. The public C API.
+ *
+ *     tn_session *session = tn_session_new();
+ *     tn_network *network;
+ *     tn_executable *executable;
+ *     tn_context *context;
+ *     if (tn_load_onnx(session, "model.onnx", NULL, &network) || tn_compile(session, network, NULL, &executable) ||
+ *         tn_context_new(executable, &context))
+ *         …                                             // tn_diagnostic_at says what is wrong and where
+ *     int64_t shape[] = {1, 2048};
+ *     DLTensor input = {.data = bytes, .device = {1, 0}, .ndim = 2, .dtype = {1, 8, 1}, .shape = shape};
+ *     DLTensor output = {0};                            // no data: Tenon allocates it
+ *     if (tn_run(context, &input, 1, &output, 1))
+ *         … tn_context_error(context) …
+ *     tn_tensor_free(&output);
+ *     tn_context_free(context), tn_executable_free(executable), tn_network_free(network), tn_session_free(session);
+ *
+ * Who owns what: a session owns diagnostics and all that is compiled in it; it must be freed last. An executable needs its network (its weights
+ * stay where the file is mapped). A context needs its executable. Strings that a function returns belong to the handle they came from.
+ *
+ * Threads: a session and what is called with it are for one thread at a time; several sessions are independent. An executable may be
+ * used from any number of threads, each with a context of its own.
+ *
+ * Errors: functions return TN_OK (0) or say what kind of failure it was; the diagnostics say what, where, and how to go on. An output argument
+ * is only written on success. Malformed input never ends the process. */
 #ifndef TENON_H
 #define TENON_H
 
@@ -46,7 +70,158 @@ typedef struct {
 #endif
 #endif
 
-typedef struct tn_session tn_session;
+/* ---- sessions, diagnostics --------------------------------------------------------------------------------------------- */
+
+typedef struct tn_session tn_session;       /* compiles; owns diagnostics and memory of what it compiles */
+typedef struct tn_network tn_network;       /* a model as loaded */
+typedef struct tn_executable tn_executable; /* a model compiled for this machine */
+typedef struct tn_context tn_context;       /* memory and state of one run at a time */
+
+const char *tn_version(void);
+
+/* A new session, NULL if there is no memory. */
+tn_session *tn_session_new(void);
+/* Frees the session and everything made in it that has no tn_…_free of its own. NULL is allowed. Networks, executables and contexts go first. */
+void tn_session_free(tn_session *session);
+/* Sets a named option (`tenon --help` lists them); both strings are copied. TN_USAGE if a pointer is NULL. */
+tn_status tn_session_option(tn_session *session, const char *name, const char *value);
+/* Calls `progress` while long work goes on: the stage's name, how much of how much is done. From the thread that called Tenon. NULL: none. */
+void tn_session_progress(tn_session *session, void (*progress)(void *context, const char *stage, size_t done, size_t total), void *context);
+
+/* One message. Pointers are valid until the session's diagnostics are cleared. */
+typedef struct tn_diagnostic {
+    int severity;     /* 0 note, 1 warning, 2 error */
+    tn_status status; /* of an error */
+    const char *file; /* NULL: none */
+    int line, column; /* 0: none */
+    const char *node; /* name of the model's node; NULL: none */
+    const char *message;
+} tn_diagnostic;
+size_t tn_diagnostic_count(const tn_session *session);
+/* TN_USAGE if there is no i-th diagnostic. */
+tn_status tn_diagnostic_at(const tn_session *session, size_t i, tn_diagnostic *out);
+void tn_diagnostics_clear(tn_session *session);
+
+/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct tn_load_options {
+    const char *const *dim_names; /* symbolic dimensions that get a fixed size */
+    const int64_t *dim_sizes;
+    size_t ndims;
+} tn_load_options;
+
+/* Loads an ONNX file (opsets 7 to 28). The file is mapped and stays so while the network lives; external data is read from its folder only.
+ * options: NULL for none. TN_IO: the file can't be read; TN_INVALID: it is malformed; TN_UNSUPPORTED: operators that Tenon lacks, all named. */
+tn_status tn_load_onnx(tn_session *session, const char *path, const tn_load_options *options, tn_network **out);
+/* The same from memory, which must stay as it is while the network lives. `name` stands for the file in diagnostics; external data is refused. */
+tn_status tn_load_onnx_bytes(tn_session *session, const char *name, const void *data, size_t size, const tn_load_options *options, tn_network **out);
+void tn_network_free(tn_network *network); /* NULL is allowed */
+
+/* An input or output. Sizes that are symbolic have dim[i] == -1 and a text like "batch" or "2*s + 1"; else the text is the number. */
+typedef struct tn_value_info {
+    const char *name;
+    DLDataType dtype;
+    const char *dtype_name; /* f32, i64, bool, … */
+    int rank;
+    const int64_t *dim;
+    const char *const *dim_text;
+} tn_value_info;
+size_t tn_input_count(const tn_network *network);
+size_t tn_output_count(const tn_network *network);
+tn_status tn_input_info(const tn_network *network, size_t i, tn_value_info *out);  /* TN_USAGE: no such input */
+tn_status tn_output_info(const tn_network *network, size_t i, tn_value_info *out); /* TN_USAGE: no such output */
+/* Operators of the file, by name, with how often they occur; in the order in which the file first uses them. */
+size_t tn_operator_count(const tn_network *network);
+tn_status tn_operator_info(const tn_network *network, size_t i, const char **name, int64_t *uses);
+
+/* ---- compiling --------------------------------------------------------------------------------------------------------- */
+
+typedef struct tn_compile_options {
+    const char *machine;     /* name of a machine (`tenon info` lists them); NULL or "host": the best that this CPU can run */
+    int threads;             /* for running and for compiling; 0: as many CPUs as this process may use */
+    const char *passes;      /* graph passes, comma separated; NULL: the default list. "-fuse" in the list: one kernel an operation */
+    const char *print_after; /* prints the IR to stderr after this pass, or after every one: "all"; NULL: none */
+    int verify;              /* checks the IR after every pass: slower, for finding faults of Tenon */
+} tn_compile_options;
+
+/* Compiles the network for this machine: graph passes, fusion, code, memory plan; weights are packed. options: NULL for the defaults.
+ * TN_UNSUPPORTED: an operation has no lowering or this CPU lacks what the machine needs; TN_NO_MEMORY. */
+tn_status tn_compile(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_executable **out);
+void tn_executable_free(tn_executable *executable); /* NULL is allowed */
+
+typedef enum tn_stage { TN_STAGE_GRAPH, TN_STAGE_TILE, TN_STAGE_LOOP, TN_STAGE_LLVM, TN_STAGE_ASM, TN_STAGE_OBJECT } tn_stage;
+/* The compiler's work up to a stage, as text (an ELF object for TN_STAGE_OBJECT) of *size bytes with a 0 behind it. Any machine may be named,
+ * not only what this CPU can run. Freed with tn_free. */
+tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_stage stage, char **out, size_t *size);
+void tn_free(void *memory); /* NULL is allowed */
+
+/* What an executable needs beyond its contexts, and how long it took to make. Bytes and seconds. */
+typedef struct tn_executable_info {
+    size_t kernels;           /* distinct kernels */
+    size_t kernel_steps;      /* kernels that a run starts */
+    size_t constant_bytes;    /* weights used where the file is mapped */
+    size_t packed_bytes;      /* weights copied, packed or computed at load */
+    size_t code_bytes;        /* object code before linking */
+    double graph_seconds, fuse_seconds, lower_seconds, emit_seconds, link_seconds, load_seconds;
+    int threads;              /* of its worker pool */
+    const char *machine;
+} tn_executable_info;
+tn_status tn_executable_describe(const tn_executable *executable, tn_executable_info *out);
+
+/* ---- running ----------------------------------------------------------------------------------------------------------- */
+
+/* A context for one run at a time. Memory comes with the first run and is kept for the next. TN_NO_MEMORY. */
+tn_status tn_context_new(const tn_executable *executable, tn_context **out);
+void tn_context_free(tn_context *context); /* NULL is allowed */
+
+/* Runs once.
+ *   inputs   in the network's order, device CPU, exact element types. Any strides; dense and aligned data is used where it is, anything else is
+ *            copied. Sizes must fit the declared shapes; symbols are solved from them. Not changed; must not overlap the outputs.
+ *   outputs  in the network's order. With data: exact element type and shape, any strides. Without (data == NULL): Tenon allocates data and
+ *            shape and fills the rest; free each with tn_tensor_free. After a failure nothing is allocated.
+ * TN_INVALID: sizes or values that the network can't take; TN_USAGE: counts, types, devices; TN_NO_MEMORY. tn_context_error says more.
+ * The first run with new sizes plans memory; later ones with the same sizes allocate nothing (outputs without data apart). */
+tn_status tn_run(tn_context *context, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
+/* Frees what Tenon allocated for an output and clears the tensor. Not for other tensors. */
+void tn_tensor_free(DLTensor *tensor);
+/* What went wrong in the last call on this context: one line for each message, "" after success. Valid until the next call. */
+const char *tn_context_error(const tn_context *context);
+
+/* Shape of output i for inputs of these shapes (data is not looked at): *rank sizes into shape[0 … 11], -1 where only a run can tell. */
+tn_status tn_output_shape(tn_context *context, const DLTensor *inputs, size_t ninputs, size_t i, int *rank, int64_t *shape);
+
+/* Exact memory of a run with inputs of these shapes, before it runs: bytes. */
+typedef struct tn_memory_info {
+    size_t arena;       /* intermediate tensors, as planned */
+    size_t lower_bound; /* most bytes of them alive at once: no plan can need less */
+    size_t total;       /* their sum, had each memory of its own */
+    size_t scratch;     /* of all workers */
+    size_t inputs, outputs;
+    int complete;       /* 0: some sizes are known only during the run; what depends on them is not counted */
+} tn_memory_info;
+tn_status tn_memory_needed(tn_context *context, const DLTensor *inputs, size_t ninputs, tn_memory_info *out);
+
+/* Times every kernel from now on (1) or no longer (0); a change forgets earlier times. */
+void tn_profile_start(tn_context *context, int on);
+typedef struct tn_profile_row {
+    const char *kernel;   /* name */
+    const char *nodes;    /* the model's nodes it computes, comma separated */
+    int64_t runs, programs;
+    double seconds, least_seconds; /* of all runs, of the fastest */
+    int64_t bytes;        /* of its arguments: read or written at least */
+    int threads;
+} tn_profile_row;
+size_t tn_profile_count(const tn_context *context);
+tn_status tn_profile_at(const tn_context *context, size_t i, tn_profile_row *out); /* in run order; TN_USAGE: no such row */
+
+/* Runs the reference interpreter instead: slow, plain, the meaning of the network. Types and shapes as for tn_run; all outputs are allocated. */
+tn_status tn_run_reference(tn_session *session, const tn_network *network, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
+
+/* Compares compiled code with the reference on these inputs: first every operation's result, each operation a kernel of its own, in order; then,
+ * if all agree, the network as tn_compile makes it. TN_MISMATCH: a diagnostic names the first node whose result differs, an element, what was
+ * expected and found, and whether it only differs once fused. Integers and bool must be equal; floats within r * (|expected| + mean |expected| of
+ * the tensor), r = 1e-9 (f64), 1e-4 (f32), 4e-3 (f16), 3e-2 (bf16), 0.25 (f8); NaN where NaN is expected. */
+tn_status tn_check(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs);
 
 #ifdef __cplusplus
 }

@@ -148,6 +148,7 @@ static tn_status finish_batch(tn_exec *exec, batch *b)
         tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory to compile kernels");
     if (b->status == TN_OK)
         b->status = tn_jit_add_object(exec->session, exec->jit, b->blob.data, b->blob.size);
+    exec->code_bytes += b->blob.size;
     free(b->blob.data);
     tn_arena_free(&b->session.arena);
     return b->status;

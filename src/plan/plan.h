@@ -27,13 +27,13 @@ typedef struct tn_exec_kernel {
     int nsizes;
     int *size;              /* symbol slot of each size parameter */
     bool traps;             /* scratch begins with the line of a failed check */
-    size_t code_bytes;
 } tn_exec_kernel;
 
 typedef struct tn_exec_step {
     const tn_step *step;
     int kernel;         /* KERNEL: index, else -1 */
     const char *name;   /* KERNEL: of the program's kernel, for reports */
+    const char *nodes;  /* the model's nodes it computes, comma separated */
     int slot;           /* DEFINE: the symbol's slot */
     int group;          /* what it needs to know before it starts; DEFINE gives group `defines` */
     int defines;
@@ -93,6 +93,7 @@ typedef struct tn_exec {
     size_t constant_bytes;     /* used where they lie */
     size_t owned_bytes;        /* constants copied, packed or computed at load */
     size_t kernel_steps;
+    size_t code_bytes;         /* of the objects, before linking */
     double lower_seconds, emit_seconds, link_seconds, load_seconds;
 } tn_exec;
 

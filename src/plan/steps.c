@@ -49,6 +49,22 @@ static void add_blocks(flattening *f, int index, int depth)
     exec->steps.at[index].nblocks = step->nblocks;
 }
 
+/* Names of the nodes, each once, in order. */
+static const char *node_names(tn_session *session, const tn_step *step)
+{
+    tn_text text = {.arena = &session->arena};
+    tn_map seen = {.arena = &session->arena};
+    tn_text_put(&text, "", 0);
+    for (size_t i = 0; i < step->ops.len; i++) {
+        const char *node = step->ops.at[i]->loc.node;
+        if (!node || tn_map_get_str(&seen, node))
+            continue;
+        *tn_map_at_str(&seen, node) = (void *)1;
+        tn_text_add(&text, "%s%s", text.len ? "," : "", node);
+    }
+    return text.at ? text.at : "";
+}
+
 static int add_step(flattening *f, const tn_step *step, int block, int depth)
 {
     tn_exec *exec = f->exec;
@@ -56,7 +72,8 @@ static int add_step(flattening *f, const tn_step *step, int block, int depth)
     tn_exec_step s = {.step = step, .kernel = -1, .slot = -1, .block = block, .first = f->position++};
     if (step->kind == TN_STEP_KERNEL) {
         s.name = step->kernel->name;
-        exec->kernel_steps++;
+        s.nodes = node_names(exec->session, step);
+        exec->kernel_steps += !step->init;
     }
     if (step->kind == TN_STEP_DEFINE) {
         s.slot = tn_plan_slot(exec, step->dim);

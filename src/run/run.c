@@ -185,8 +185,15 @@ tn_status tn_state_run(struct tn_context *s, const DLTensor *inputs, size_t ninp
     s->outputs = outputs;
     memset(s->ours, 0, sizeof *s->ours * (size_t)s->exec->noutputs);
     tn_status status = run(s, inputs, ninputs, noutputs);
-    if (status != TN_OK && noutputs == (size_t)s->exec->noutputs)
+    if (status != TN_OK)
         tn_state_drop_outputs(s);
     s->outputs = NULL;
     return status;
+}
+
+void tn_state_abandon(struct tn_context *s)
+{
+    tn_state_drop_outputs(s);
+    s->outputs = NULL;
+    s->bound = false;
 }

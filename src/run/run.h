@@ -58,12 +58,15 @@ struct tn_context {
     tn_step_time *time;  /* by step */
     DLTensor *outputs;   /* of the run in progress */
     bool *ours;          /* by output: allocated by this run */
+    const char *error_text;
 };
 
 tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **out);
 void tn_state_free(struct tn_context *state);
 /* See tn_run and tn_allocate in tenon.h. Diagnostics go to state->session, which is emptied first. */
 tn_status tn_state_run(struct tn_context *state, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
+/* After a run that was left by a jump (out of memory): frees what it allocated for the caller. */
+void tn_state_abandon(struct tn_context *state);
 /* Binds and plans for these inputs' shapes without running. Types are checked too; data is not looked at. */
 tn_status tn_state_prepare(struct tn_context *state, const DLTensor *inputs, size_t ninputs);
 /* Shape of an output as far as it is known: -1 where only a run tells. */

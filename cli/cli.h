@@ -1,0 +1,75 @@
+/* The `tenon` program: what its commands share. Each command is one function in a file of its name. */
+#ifndef CLI_H
+#define CLI_H
+
+#include "base/base.h"
+
+/* Exit codes. */
+enum { EXIT_RIGHT = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_DIFFERS = 3 };
+
+typedef struct cli_pair {
+    const char *name, *value;
+} cli_pair;
+
+/* The command line, read. */
+typedef struct cli {
+    tn_session *session;
+    const char *command;
+    const char *file; /* MODEL or FILE; NULL: none */
+    TN_VEC(cli_pair) inputs;  /* --input */
+    TN_VEC(const char *) dim_names; /* --dim */
+    TN_VEC(int64_t) dim_sizes;
+    TN_VEC(cli_pair) sizes;   /* --size */
+    const char *inputs_dir, *save, *format, *machine, *passes, *print_after, *emit, *output, *lower;
+    int64_t threads, seed;
+    double seconds;
+    bool json, profile, reference, verify, help;
+} cli;
+
+int cli_run(cli *c);
+int cli_bench(cli *c);
+int cli_compile(cli *c);
+int cli_opt(cli *c);
+int cli_check(cli *c);
+int cli_info(cli *c);
+
+/* Prints the session's diagnostics to stderr; the exit code that `status` stands for. */
+int cli_fail(cli *c, tn_status status);
+/* Loads c->file, with --dim. */
+tn_status cli_load(cli *c, tn_network **out);
+tn_compile_options cli_compile_options(const cli *c);
+/* Progress of long work: on a terminal only. */
+void cli_progress_start(cli *c);
+void cli_progress_end(cli *c);
+
+/* ---- tensors (tensors.c, npy.c, random.c) -------------------------------------------------------------------------------- */
+
+typedef struct cli_tensor {
+    DLTensor dl;
+    int64_t shape[12], strides[12];
+    void *owned;
+    tn_file file;
+} cli_tensor;
+void cli_tensor_free(cli_tensor *tensor);
+/* Memory for a dense tensor. */
+tn_status cli_tensor_new(tn_session *session, DLDataType dtype, int rank, const int64_t *shape, cli_tensor *out);
+
+/* The inputs of the network: --input, --inputs, the rest random by --seed. An array of tn_input_count. */
+tn_status cli_inputs(cli *c, const tn_network *network, cli_tensor **out);
+void cli_tensors_free(cli_tensor *tensors, size_t n);
+DLTensor *cli_dl_tensors(cli *c, const cli_tensor *tensors, size_t n);
+
+/* NumPy's format, versions 1 to 3. `wanted`: the type that void bytes stand for (NumPy writes bfloat16 as V2). */
+tn_status cli_npy_read(tn_session *session, const char *path, DLDataType wanted, cli_tensor *out);
+tn_status cli_npy_write(tn_session *session, const char *path, const DLTensor *tensor);
+tn_status cli_pb_read(tn_session *session, const char *path, cli_tensor *out);
+tn_status cli_pb_write(tn_session *session, const char *path, const DLTensor *tensor, const char *name);
+
+/* Fills a dense tensor by seed and input number, the same on every machine: see random.c. */
+void cli_fill_random(DLTensor *tensor, uint64_t seed, uint64_t number);
+
+/* "name: f32[2, 3]  min … max … mean …" of a dense tensor. */
+void cli_print_tensor(const char *what, size_t i, const char *name, const DLTensor *tensor);
+int64_t cli_elements(const DLTensor *tensor);
+
+#endif

@@ -1,0 +1,47 @@
+/* What commands share: diagnostics, loading, progress. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+int cli_fail(cli *c, tn_status status)
+{
+    cli_progress_end(c);
+    tn_print_diags(c->session, stderr);
+    if (status != TN_OK && c->session->errors == 0)
+        fprintf(stderr, "tenon: %s\n", status == TN_NO_MEMORY ? "out of memory" : "the request can't be done");
+    return status == TN_OK ? EXIT_RIGHT : status == TN_MISMATCH ? EXIT_DIFFERS : status == TN_USAGE ? EXIT_USAGE : EXIT_INPUT;
+}
+
+tn_status cli_load(cli *c, tn_network **out)
+{
+    tn_load_options options = {c->dim_names.at, c->dim_sizes.at, c->dim_names.len};
+    cli_progress_start(c);
+    return tn_load_onnx(c->session, c->file, &options, out);
+}
+
+tn_compile_options cli_compile_options(const cli *c)
+{
+    return (tn_compile_options){.machine = c->machine, .threads = (int)tn_min(c->threads, 1 << 16), .passes = c->passes, .print_after = c->print_after, .verify = c->verify};
+}
+
+static void show_progress(void *context, const char *stage, size_t done, size_t total)
+{
+    (void)context;
+    fprintf(stderr, "\r\033[K%s %zu of %zu", stage, done, total);
+    fflush(stderr);
+}
+
+void cli_progress_start(cli *c)
+{
+    if (isatty(STDERR_FILENO))
+        tn_session_progress(c->session, show_progress, NULL);
+}
+
+void cli_progress_end(cli *c)
+{
+    if (c->session->progress)
+        fprintf(stderr, "\r\033[K");
+    tn_session_progress(c->session, NULL, NULL);
+}

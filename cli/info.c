@@ -1,0 +1,59 @@
+/* tenon info: a network, or this machine. */
+#include <string.h>
+
+#include "cli.h"
+#include "target/target.h"
+
+static void print_value(const char *what, size_t i, const tn_value_info *info)
+{
+    printf("%s %zu '%s': %s[", what, i, info->name, info->dtype_name);
+    for (int d = 0; d < info->rank; d++)
+        printf("%s%s", d ? ", " : "", info->dim_text[d]);
+    printf("]\n");
+}
+
+static void print_network(const tn_network *network)
+{
+    tn_value_info info;
+    for (size_t i = 0; tn_input_info(network, i, &info) == TN_OK; i++)
+        print_value("input", i, &info);
+    for (size_t i = 0; tn_output_info(network, i, &info) == TN_OK; i++)
+        print_value("output", i, &info);
+    const char *name;
+    int64_t uses;
+    printf("operators:\n");
+    for (size_t i = 0; tn_operator_info(network, i, &name, &uses) == TN_OK; i++)
+        printf("  %-28s %lld\n", name, (long long)uses);
+    printf("unsupported: none\n");
+}
+
+static void print_machine(cli *c)
+{
+    size_t n;
+    int64_t l1, l2, l3;
+    const tn_machine *list = tn_machine_list(&n), *host = tn_machine_find(NULL);
+    tn_machine_caches(&l1, &l2, &l3);
+    printf("tenon %s\nthreads: %d\ncaches a core: L1 %lld KiB, L2 %lld KiB, L3 %lld KiB\nmachines:\n", tn_version(), tn_cpu_count(), (long long)l1 / 1024,
+           (long long)l2 / 1024, (long long)l3 / 1024);
+    for (size_t i = 0; i < n; i++) {
+        const char *refusal = tn_machine_refusal(&c->session->arena, &list[i]);
+        printf("%s %-10s %3d-bit vectors, product tile %d x %d vectors%s%s\n", &list[i] == host ? "*" : " ", list[i].name, list[i].vector.bits, list[i].dot_rows,
+               list[i].dot_vectors, refusal ? "; " : "", refusal ? refusal : "");
+    }
+}
+
+int cli_info(cli *c)
+{
+    tn_network *network = NULL;
+    if (!c->file) {
+        print_machine(c);
+        return EXIT_RIGHT;
+    }
+    tn_status status = cli_load(c, &network);
+    cli_progress_end(c);
+    if (status == TN_OK)
+        print_network(network);
+    int code = cli_fail(c, status);
+    tn_network_free(network);
+    return code;
+}

@@ -1,0 +1,257 @@
+/* tenon: compiles and runs networks. The command line. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---- commands and options ------------------------------------------------------------------------------------------------ */
+
+enum { RUN = 1, BENCH = 2, COMPILE = 4, OPT = 8, CHECK = 16, INFO = 32, MODELS = RUN | BENCH | COMPILE | CHECK, ALL = 63 };
+
+typedef struct command {
+    const char *name, *argument;
+    int bit;
+    bool optional;
+    int (*run)(cli *c);
+    const char *help;
+} command;
+
+static const command commands[] = {
+    {"run", "MODEL", RUN, false, cli_run, "runs a network once and prints its outputs"},
+    {"bench", "MODEL", BENCH, false, cli_bench, "times a network: median and minimum, compile time, memory"},
+    {"compile", "MODEL", COMPILE, false, cli_compile, "prints what the compiler makes of a network at one stage"},
+    {"opt", "FILE", OPT, false, cli_opt, "reads IR text (graph, tile or loop), runs passes, prints the result"},
+    {"check", "MODEL", CHECK, false, cli_check, "compares compiled code with the reference interpreter, node by node"},
+    {"info", "MODEL", INFO, true, cli_info, "shows a network's inputs, outputs and operators; without one, this machine"},
+};
+
+typedef enum kind { FLAG, TEXT, NUMBER, REAL, PAIR, DIM } kind;
+typedef struct option {
+    const char *name, *argument;
+    int commands;
+    kind kind;
+    size_t field; /* offset in cli */
+    const char *help;
+} option;
+#define AT(field) offsetof(cli, field)
+
+static const option options[] = {
+    {"--input", "NAME=FILE", RUN | BENCH | CHECK, PAIR, AT(inputs), "an input from a .npy file (or .pb, a serialised TensorProto); NAME may be its number"},
+    {"--inputs", "DIR", RUN | BENCH | CHECK, TEXT, AT(inputs_dir), "inputs from DIR/input_0.pb, input_1.pb, … (or .npy)"},
+    {"--seed", "N", RUN | BENCH | CHECK, NUMBER, AT(seed), "inputs not given are random; the same N gives the same values (default 0)"},
+    {"--dim", "NAME=N", MODELS | INFO, DIM, AT(dim_names), "fixes a symbolic dimension; the network is compiled for this size"},
+    {"--size", "NAME=N", RUN | BENCH | CHECK, PAIR, AT(sizes), "size of a symbolic dimension for random inputs only (default 1)"},
+    {"--threads", "N", MODELS | OPT, NUMBER, AT(threads), "threads that run and compile (default: all this process may use)"},
+    {"--machine", "NAME", MODELS | OPT, TEXT, AT(machine), "target; `tenon info` lists them (default: the best this CPU can run)"},
+    {"--save", "DIR", RUN, TEXT, AT(save), "writes output_0.npy, … in the network's order"},
+    {"--format", "npy|pb", RUN, TEXT, AT(format), "of saved outputs; pb: TensorProtos, for types that NumPy lacks"},
+    {"--reference", NULL, RUN, FLAG, AT(reference), "runs the reference interpreter instead of compiled code"},
+    {"--seconds", "S", BENCH, REAL, AT(seconds), "how long to measure (default 2)"},
+    {"--profile", NULL, BENCH, FLAG, AT(profile), "a row for each kernel"},
+    {"--json", NULL, BENCH, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, peak_bytes, kernels"},
+    {"--emit", "STAGE", COMPILE, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj"},
+    {"-o", "FILE", COMPILE | OPT, TEXT, AT(output), "writes to FILE instead of standard output"},
+    {"--lower", "STAGE", OPT, TEXT, AT(lower), "goes on to tile, loop, llvm or asm"},
+    {"--passes", "LIST", MODELS | OPT, TEXT, AT(passes), "passes to run, comma separated; `-fuse`: one kernel an operation"},
+    {"--print-after", "PASS", MODELS | OPT, TEXT, AT(print_after), "prints the IR after this pass, or after `all`, to standard error"},
+    {"--verify", NULL, MODELS, FLAG, AT(verify), "checks the IR after every pass"},
+    {"--option", "NAME=VALUE", ALL, PAIR, SIZE_MAX, "sets an option of the compiler"},
+    {"--help", NULL, ALL, FLAG, AT(help), "this text"},
+};
+
+static void print_options(FILE *to, int bit)
+{
+    for (size_t i = 0; i < TN_COUNT(options); i++) {
+        const option *o = &options[i];
+        if (!(o->commands & bit))
+            continue;
+        int n = fprintf(to, "  %s%s%s", o->name, o->argument ? o->name[1] == '-' ? "=" : " " : "", o->argument ? o->argument : "");
+        fprintf(to, "%*s%s\n", n < 26 ? 26 - n : 1, "", o->help);
+    }
+}
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "Tenon %s compiles neural networks (ONNX) to native code and runs them.\n\nUsage: tenon COMMAND [FILE] [OPTIONS]\n\nCommands:\n", tn_version());
+    for (size_t i = 0; i < TN_COUNT(commands); i++)
+        fprintf(to, "  %-8s %-8s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+    fprintf(to, "\nOptions:\n");
+    print_options(to, ALL);
+    fprintf(to, "\nExamples:\n"
+                "  tenon info model.onnx                      what goes in and out\n"
+                "  tenon run model.onnx --input x=x.npy       one run on a real input\n"
+                "  tenon run model.onnx --size batch=4        one run on random inputs\n"
+                "  tenon bench model.onnx --profile           where the time goes\n"
+                "  tenon check model.onnx                     is the compiled code right?\n"
+                "  tenon compile model.onnx --emit=tile       the kernels, as text\n"
+                "\n`tenon COMMAND --help` shows what one command takes. Exit codes: 0 right; 1 the input is at fault, a message says\n"
+                "where; 2 wrong usage; 3 results differ (check).\n");
+}
+
+static void print_command_help(const command *cmd)
+{
+    printf("Usage: tenon %s %s%s%s [OPTIONS]\n\nThis command %s.\n\nOptions:\n", cmd->name, cmd->optional ? "[" : "", cmd->argument, cmd->optional ? "]" : "",
+           cmd->help);
+    print_options(stdout, cmd->bit);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+static int usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "tenon: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; see `tenon --help`\n");
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+static bool read_number(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return end != text && !*end && errno == 0;
+}
+
+static int store_dim(cli *c, const option *o, const char *value, const cli_pair *pair)
+{
+    int64_t n;
+    if (!read_number(pair->value, &n) || n < 0)
+        return usage("%s=%s: expected a size after '='", o->name, value);
+    TN_PUSH(&c->session->arena, &c->dim_names, pair->name);
+    TN_PUSH(&c->session->arena, &c->dim_sizes, n);
+    return 0;
+}
+
+static int store_pair(cli *c, const option *o, const char *value)
+{
+    const char *equals = strchr(value, '=');
+    if (!equals || equals == value)
+        return usage("%s=%s: expected %s", o->name, value, o->argument);
+    cli_pair pair = {tn_strndup(&c->session->arena, value, (size_t)(equals - value)), equals + 1};
+    if (o->kind == DIM)
+        return store_dim(c, o, value, &pair);
+    if (o->field == SIZE_MAX)
+        return tn_session_option(c->session, pair.name, pair.value) == TN_OK ? 0 : EXIT_USAGE;
+    if (o->field == AT(inputs))
+        TN_PUSH(&c->session->arena, &c->inputs, pair);
+    else
+        TN_PUSH(&c->session->arena, &c->sizes, pair);
+    return 0;
+}
+
+static int store(cli *c, const option *o, const char *value)
+{
+    void *field = (char *)c + o->field;
+    char *end;
+    switch (o->kind) {
+    case FLAG: *(bool *)field = true; return 0;
+    case TEXT: *(const char **)field = value; return 0;
+    case NUMBER:
+        if (!read_number(value, field) || *(int64_t *)field < 0)
+            return usage("%s=%s: expected a number", o->name, value);
+        return 0;
+    case REAL:
+        *(double *)field = strtod(value, &end);
+        if (end == value || *end || !(*(double *)field >= 0))
+            return usage("%s=%s: expected a number", o->name, value);
+        return 0;
+    case PAIR:
+    case DIM: return store_pair(c, o, value);
+    }
+    return 0;
+}
+
+static const option *find_option(const char *text, size_t len)
+{
+    for (size_t i = 0; i < TN_COUNT(options); i++)
+        if (strlen(options[i].name) == len && !strncmp(options[i].name, text, len))
+            return &options[i];
+    return NULL;
+}
+
+/* One option at argv[*i]: --name=value or --name value. */
+static int read_option(cli *c, const command *cmd, int argc, char **argv, int *i)
+{
+    const char *text = argv[*i];
+    size_t len = strcspn(text, "=");
+    const option *o = find_option(text, len);
+    if (!o || !(o->commands & cmd->bit))
+        return usage("'%.*s' is no option of `tenon %s`", (int)len, text, cmd->name);
+    if (o->kind == FLAG)
+        return text[len] ? usage("%s takes no value", o->name) : store(c, o, NULL);
+    if (text[len])
+        return store(c, o, text + len + 1);
+    if (*i + 1 >= argc)
+        return usage("%s needs %s", o->name, o->argument);
+    return store(c, o, argv[++*i]);
+}
+
+static int read_arguments(cli *c, const command *cmd, int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        int wrong = 0;
+        if (argv[i][0] == '-' && argv[i][1])
+            wrong = read_option(c, cmd, argc, argv, &i);
+        else if (c->file)
+            wrong = usage("'%s' is one argument too many", argv[i]);
+        else
+            c->file = argv[i];
+        if (wrong)
+            return wrong;
+    }
+    if (!c->file && !cmd->optional && !c->help)
+        return usage("`tenon %s` needs %s", cmd->name, cmd->argument);
+    return 0;
+}
+
+static int run_command(const command *cmd, int argc, char **argv)
+{
+    cli c = {.command = cmd->name, .seconds = 2};
+    c.session = tn_session_new();
+    if (!c.session) {
+        fprintf(stderr, "tenon: out of memory\n");
+        return EXIT_INPUT;
+    }
+    jmp_buf oom;
+    int code = EXIT_INPUT;
+    c.session->arena.on_oom = &oom;
+    if (setjmp(oom)) {
+        fprintf(stderr, "tenon: out of memory\n");
+        code = EXIT_INPUT;
+    } else {
+        code = read_arguments(&c, cmd, argc, argv);
+        if (!code && c.help)
+            print_command_help(cmd);
+        else if (!code)
+            code = cmd->run(&c);
+    }
+    tn_session_free(c.session);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        print_help(stdout);
+        return EXIT_RIGHT;
+    }
+    if (!strcmp(name, "--version")) {
+        printf("tenon %s\n", tn_version());
+        return EXIT_RIGHT;
+    }
+    for (size_t i = 0; i < TN_COUNT(commands); i++)
+        if (!strcmp(commands[i].name, name))
+            return run_command(&commands[i], argc, argv);
+    if (argc > 1)
+        return usage("there is no command '%s'", name);
+    print_help(stderr);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,222 @@
+/* Compiled code against the reference, value by value: one graph that returns every value of the network runs through both. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/internal.h"
+
+typedef struct checker {
+    tn_session *session;
+    const tn_network *network;
+    tn_compile_options options;
+    const DLTensor *inputs;
+    size_t ninputs;
+    tn_arena arena;    /* the reference's results */
+    tn_graph *graph;   /* returns every value */
+    int nvalues;
+    tn_tensor **expected;
+    DLTensor *found;
+    tn_executable *executable;
+    tn_context *context;
+} checker;
+
+/* ---- comparison ------------------------------------------------------------------------------------------------------------- */
+
+static double tolerance(tn_dtype dtype)
+{
+    switch (dtype) {
+    case TN_F64:
+    case TN_C128: return 1e-9;
+    case TN_F32:
+    case TN_C64: return 1e-4;
+    case TN_F16: return 4e-3;
+    case TN_BF16: return 3e-2;
+    default: return 0.25;
+    }
+}
+
+static double mean_magnitude(const tn_tensor *t, int64_t n)
+{
+    double sum = 0;
+    int64_t finite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = fabs(tn_number_to_double(t->dtype, tn_tensor_at(t, i)));
+        if (isfinite(x))
+            sum += x, finite++;
+    }
+    return finite ? sum / (double)finite : 0;
+}
+
+static bool close_enough(double expected, double found, double r, double mean)
+{
+    if (isnan(expected) || isnan(found))
+        return isnan(expected) && isnan(found);
+    if (isinf(expected) || isinf(found))
+        return expected == found;
+    return fabs(expected - found) <= r * (fabs(expected) + mean);
+}
+
+static bool same_number(tn_dtype dtype, tn_number expected, tn_number found, double r, double mean)
+{
+    if (tn_is_complex(dtype))
+        return close_enough(expected.f, found.f, r, mean) && close_enough(expected.im, found.im, r, mean);
+    if (tn_is_float(dtype))
+        return close_enough(expected.f, found.f, r, mean);
+    return tn_number_same(dtype, expected, found);
+}
+
+static const char *number_text(tn_session *session, tn_dtype dtype, tn_number value)
+{
+    tn_text text = {.arena = &session->arena};
+    tn_text_number(&text, dtype, value);
+    return text.at;
+}
+
+static const char *shape_text(tn_session *session, int rank, const int64_t *dims)
+{
+    tn_text text = {.arena = &session->arena};
+    tn_text_add(&text, "[");
+    for (int d = 0; d < rank; d++)
+        tn_text_add(&text, "%s%lld", d ? ", " : "", (long long)dims[d]);
+    tn_text_add(&text, "]");
+    return text.at;
+}
+
+static tn_loc value_loc(const tn_value *value) { return value->def ? value->def->loc : TN_NO_LOC; }
+
+static const char *value_text(tn_session *session, const tn_value *value)
+{
+    return tn_format(&session->arena, "%s%s%s", value->def ? tn_op_name(value->def->code) : "input", value->name ? " " : "", value->name ? value->name : "");
+}
+
+static tn_status compare_tensors(checker *c, const tn_value *value, const tn_tensor *expected, const DLTensor *found, const char *when)
+{
+    int64_t n = 0;
+    const char *what = value_text(c->session, value);
+    if (expected->rank != found->ndim || memcmp(expected->dim, found->shape, sizeof(int64_t) * (size_t)found->ndim) != 0)
+        return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: expected shape %s, found %s", what, when, shape_text(c->session, expected->rank, expected->dim),
+                        shape_text(c->session, found->ndim, found->shape));
+    tn_tensor_count(expected, &n);
+    double r = tolerance(expected->dtype), mean = tn_is_integer(expected->dtype) || expected->dtype == TN_BOOL ? 0 : mean_magnitude(expected, n);
+    int64_t wrong = 0, first = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!same_number(expected->dtype, tn_tensor_at(expected, i), tn_number_load(expected->dtype, found->data, i), r, mean)) {
+            first = wrong == 0 ? i : first;
+            wrong++;
+        }
+    if (!wrong)
+        return TN_OK;
+    return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: element %lld of %s: expected %s, found %s; %lld of %lld elements differ", what, when,
+                    (long long)first, shape_text(c->session, expected->rank, expected->dim), number_text(c->session, expected->dtype, tn_tensor_at(expected, first)),
+                    number_text(c->session, expected->dtype, tn_number_load(expected->dtype, found->data, first)), (long long)wrong, (long long)n);
+}
+
+/* ---- the graph that returns everything ---------------------------------------------------------------------------------------- */
+
+static bool is_interesting(const tn_op *op)
+{
+    return op->code != TN_OP_constant && !(tn_op_traits(op->code) & TN_TERMINATOR);
+}
+
+static void return_everything(checker *c)
+{
+    tn_graph *graph = tn_api_clone(c->session, c->network->graph);
+    TN_VEC(tn_value *) values = {0};
+    for (tn_op *op = graph->body->first; op; op = op->next)
+        for (int i = 0; i < op->nresults && is_interesting(op); i++)
+            TN_PUSH(&c->session->arena, &values, &op->result[i]);
+    tn_op *old = graph->body->last;
+    tn_loc loc = old->loc;
+    tn_erase(old);
+    tn_builder b = tn_builder_at_end(graph->body, loc);
+    tn_return(&b, values.at, (int)values.len);
+    graph->output_names = NULL;
+    c->graph = graph;
+    c->nvalues = (int)values.len;
+}
+
+static tn_status find_expected(checker *c)
+{
+    tn_tensor *inputs = TN_NEW_ARRAY(&c->session->arena, tn_tensor, c->ninputs + 1);
+    const tn_tensor **pointers = TN_NEW_ARRAY(&c->session->arena, const tn_tensor *, c->ninputs + 1);
+    c->expected = TN_NEW_ARRAY(&c->session->arena, tn_tensor *, (size_t)c->nvalues + 1);
+    c->arena.on_oom = c->session->arena.on_oom;
+    for (size_t i = 0; i < c->ninputs; i++) {
+        TN_TRY(tn_api_tensor(c->session, &c->arena, &c->inputs[i], tn_format(&c->session->arena, "input %zu", i), &inputs[i]));
+        pointers[i] = &inputs[i];
+    }
+    tn_eval_options options = {0};
+    return tn_eval_graph(c->session, &c->arena, c->graph, pointers, c->expected, &options);
+}
+
+static void drop_run(checker *c)
+{
+    for (int i = 0; c->found && i < c->nvalues; i++)
+        tn_tensor_free(&c->found[i]);
+    tn_context_free(c->context);
+    tn_executable_free(c->executable);
+    c->context = NULL;
+    c->executable = NULL;
+    c->found = NULL;
+}
+
+static tn_status run_compiled(checker *c, tn_graph *graph, const char *passes, size_t noutputs)
+{
+    tn_compile_options options = c->options;
+    options.passes = passes;
+    c->found = TN_NEW_ARRAY(&c->session->arena, DLTensor, (size_t)c->nvalues + noutputs + 1);
+    TN_TRY(tn_api_compile(c->session, graph, &options, &c->executable));
+    TN_TRY(tn_context_new(c->executable, &c->context));
+    tn_status status = tn_run(c->context, c->inputs, c->ninputs, c->found, noutputs);
+    return status == TN_OK ? TN_OK : tn_error(c->session, status, TN_NO_LOC, "%s", tn_context_error(c->context));
+}
+
+/* One kernel an operation: the first value that differs is at fault itself, its operands agreed. */
+static tn_status check_values(checker *c)
+{
+    tn_graph *copy = tn_api_clone(c->session, c->graph);
+    TN_TRY(run_compiled(c, copy, "-fuse", (size_t)c->nvalues));
+    for (int i = 0; i < c->nvalues; i++)
+        TN_TRY(compare_tensors(c, tn_operand(c->graph->body->last, i), c->expected[i], &c->found[i], ""));
+    return TN_OK;
+}
+
+/* As it is compiled for use. Outputs are among the values, found by their place in the clone. */
+static tn_status check_outputs(checker *c)
+{
+    const tn_op *all = c->graph->body->last, *returned = c->network->graph->body->last;
+    tn_graph *copy = tn_api_clone(c->session, c->network->graph);
+    TN_TRY(run_compiled(c, copy, c->options.passes, (size_t)returned->noperands));
+    int value = 0;
+    for (const tn_op *op = c->network->graph->body->first; op; op = op->next)
+        for (int r = 0; r < op->nresults && is_interesting(op); r++, value++)
+            for (int o = 0; o < returned->noperands; o++)
+                if (tn_operand(returned, o) == &op->result[r])
+                    TN_TRY(compare_tensors(c, tn_operand(all, value), c->expected[value], &c->found[o], " (only once operations are fused)"));
+    return TN_OK;
+}
+
+static tn_status check(void *argument)
+{
+    checker *c = argument;
+    return_everything(c);
+    TN_TRY(find_expected(c));
+    TN_TRY(check_values(c));
+    drop_run(c);
+    return check_outputs(c);
+}
+
+tn_status tn_check(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs)
+{
+    if (!session || !network || (!inputs && ninputs))
+        return TN_USAGE;
+    if (ninputs != tn_input_count(network))
+        return tn_error(session, TN_USAGE, TN_NO_LOC, "expected %zu inputs, found %zu", tn_input_count(network), ninputs);
+    checker c = {.session = session, .network = network, .inputs = inputs, .ninputs = ninputs};
+    if (options)
+        c.options = *options;
+    tn_status status = tn_api_guard(session, check, &c);
+    drop_run(&c);
+    tn_arena_free(&c.arena);
+    return status;
+}

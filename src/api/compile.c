@@ -1,0 +1,221 @@
+/* From a network to an executable, or to the text of a stage. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/internal.h"
+
+tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph)
+{
+    tn_graph *copy = tn_graph_new(session, graph->name);
+    tn_map values = {.arena = &session->arena};
+    for (int i = 0; i < graph->body->nargs; i++) {
+        const tn_value *arg = graph->body->arg[i];
+        *tn_map_at(&values, TN_KEY(arg)) = tn_graph_input(copy, arg->name, &arg->type);
+    }
+    for (const tn_op *op = graph->body->first; op; op = op->next) {
+        tn_builder b = tn_builder_at_end(copy->body, op->loc);
+        tn_clone(&b, op, &values);
+    }
+    copy->output_names = graph->output_names;
+    for (size_t i = 0; i < graph->equal.len; i++)
+        TN_PUSH(&session->arena, &copy->equal, graph->equal.at[i]);
+    return copy;
+}
+
+typedef struct compilation {
+    tn_session *session;
+    tn_graph *graph;
+    const tn_compile_options *options;
+    const tn_machine *machine;
+    int threads;
+    tn_program *program;
+    double graph_seconds, fuse_seconds;
+} compilation;
+
+/* "-fuse" among the passes. */
+static bool without_fusion(const char *passes)
+{
+    for (const char *at = passes; at && (at = strstr(at, "-fuse")); at += 5)
+        if ((at == passes || at[-1] == ',') && (at[5] == ',' || !at[5]))
+            return true;
+    return false;
+}
+
+static tn_status start(compilation *c)
+{
+    static const tn_compile_options defaults;
+    c->options = c->options ? c->options : &defaults;
+    c->machine = tn_machine_find(c->options->machine);
+    if (!c->machine)
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "unknown machine '%s'; `tenon info` lists those there are", c->options->machine);
+    c->threads = c->options->threads > 0 ? c->options->threads : tn_cpu_count();
+    return TN_OK;
+}
+
+static tn_status fuse(compilation *c)
+{
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = without_fusion(c->options->passes)};
+    double start = tn_seconds();
+    TN_TRY(tn_fuse_check(c->graph));
+    c->program = TN_NEW(&c->session->arena, tn_program);
+    TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
+    c->fuse_seconds = tn_seconds() - start;
+    return TN_OK;
+}
+
+static tn_exec_options exec_options(const compilation *c)
+{
+    enum { CODE_LEVEL = 2 };
+    return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = c->options->print_after, .level = CODE_LEVEL,
+                             .verify = c->options->verify != 0};
+}
+
+/* ---- executables ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct compile_call {
+    compilation c;
+    const tn_graph *source; /* to be copied; NULL: c.graph is ours */
+    tn_executable *executable;
+} compile_call;
+
+static tn_status build(void *argument)
+{
+    compile_call *call = argument;
+    compilation *c = &call->c;
+    tn_executable *e = call->executable;
+    TN_TRY(start(c));
+    if (call->source)
+        c->graph = tn_api_clone(c->session, call->source);
+    TN_TRY(fuse(c));
+    tn_exec_options options = exec_options(c);
+    TN_TRY(tn_exec_new(c->session, c->program, &options, &e->exec));
+    e->pool = tn_pool_new(c->threads);
+    if (!e->pool)
+        return TN_NO_MEMORY;
+    e->graph_seconds = c->graph_seconds;
+    e->fuse_seconds = c->fuse_seconds;
+    return tn_exec_load(c->session, e->exec, e->pool);
+}
+
+static tn_status compile(compile_call *call, tn_executable **out)
+{
+    call->executable = calloc(1, sizeof *call->executable);
+    if (!call->executable)
+        return TN_NO_MEMORY;
+    call->executable->session = call->c.session;
+    tn_status status = tn_api_guard(call->c.session, build, call);
+    if (status == TN_OK)
+        *out = call->executable;
+    else
+        tn_executable_free(call->executable);
+    return status;
+}
+
+tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out)
+{
+    compile_call call = {.c = {.session = session, .options = options, .graph = graph}};
+    return compile(&call, out);
+}
+
+tn_status tn_compile(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_executable **out)
+{
+    compile_call call = {.c = {.session = session, .options = options}, .source = network ? network->graph : NULL};
+    return session && network && out ? compile(&call, out) : TN_USAGE;
+}
+
+void tn_executable_free(tn_executable *executable)
+{
+    if (!executable)
+        return;
+    tn_exec_free(executable->exec);
+    tn_pool_free(executable->pool);
+    free(executable);
+}
+
+tn_status tn_executable_describe(const tn_executable *executable, tn_executable_info *out)
+{
+    if (!executable || !out)
+        return TN_USAGE;
+    const tn_exec *exec = executable->exec;
+    *out = (tn_executable_info){
+        .kernels = exec->kernels.len,
+        .kernel_steps = exec->kernel_steps,
+        .constant_bytes = exec->constant_bytes,
+        .packed_bytes = exec->owned_bytes,
+        .code_bytes = exec->code_bytes,
+        .graph_seconds = executable->graph_seconds,
+        .fuse_seconds = executable->fuse_seconds,
+        .lower_seconds = exec->lower_seconds,
+        .emit_seconds = exec->emit_seconds,
+        .link_seconds = exec->link_seconds,
+        .load_seconds = exec->load_seconds,
+        .threads = tn_pool_threads(executable->pool),
+        .machine = exec->machine->name,
+    };
+    return TN_OK;
+}
+
+/* ---- stages ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stage_call {
+    compilation c;
+    const tn_graph *source;
+    tn_stage stage;
+    tn_blob blob;
+} stage_call;
+
+static tn_status keep_text(stage_call *call, const tn_text *text)
+{
+    call->blob.size = text->len;
+    call->blob.data = malloc(text->len + 1);
+    if (!call->blob.data)
+        return TN_NO_MEMORY;
+    if (text->len)
+        memcpy(call->blob.data, text->at, text->len);
+    call->blob.data[text->len] = 0;
+    return TN_OK;
+}
+
+static tn_status emit_stage(void *argument)
+{
+    static const tn_emit emits[] = {[TN_STAGE_LLVM] = TN_EMIT_LLVM, [TN_STAGE_ASM] = TN_EMIT_ASM, [TN_STAGE_OBJECT] = TN_EMIT_OBJECT};
+    enum { SHOWN_ELEMENTS = 64 };
+    stage_call *call = argument;
+    compilation *c = &call->c;
+    tn_text text = {.arena = &c->session->arena};
+    TN_TRY(start(c));
+    c->graph = tn_api_clone(c->session, call->source);
+    if (call->stage == TN_STAGE_GRAPH) {
+        tn_text_graph_elided(&text, c->graph, SHOWN_ELEMENTS);
+        return keep_text(call, &text);
+    }
+    TN_TRY(fuse(c));
+    tn_exec_options options = exec_options(c);
+    if (call->stage == TN_STAGE_TILE)
+        tn_text_program(&text, c->program);
+    else if (call->stage == TN_STAGE_LOOP)
+        TN_TRY(tn_exec_loop_text(c->session, c->program, &options, &text));
+    else
+        return tn_exec_emit(c->session, c->program, &options, emits[call->stage], &call->blob);
+    return keep_text(call, &text);
+}
+
+tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_stage stage, char **out, size_t *size)
+{
+    if (!session || !network || !out || !size || (unsigned)stage > TN_STAGE_OBJECT)
+        return TN_USAGE;
+    stage_call call = {.c = {.session = session, .options = options}, .source = network->graph, .stage = stage};
+    tn_status status = tn_api_guard(session, emit_stage, &call);
+    if (status != TN_OK) {
+        free(call.blob.data);
+        return status;
+    }
+    *out = call.blob.data;
+    *size = call.blob.size;
+    return TN_OK;
+}
+
+void tn_free(void *memory)
+{
+    free(memory);
+}

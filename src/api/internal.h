@@ -1,0 +1,32 @@
+/* What only the files of api share: what stands behind the public handles. */
+#ifndef TN_API_INTERNAL_H
+#define TN_API_INTERNAL_H
+
+#include "import/import.h"
+#include "run/run.h"
+
+struct tn_network {
+    tn_session *session;
+    tn_model model;
+    const tn_graph *graph;
+    tn_value_info *inputs, *outputs;
+};
+
+struct tn_executable {
+    tn_session *session;
+    tn_exec *exec;
+    tn_pool *pool;
+    double graph_seconds, fuse_seconds;
+};
+
+/* Runs fn(argument) with the arena's way out of memory leading here: TN_NO_MEMORY and a diagnostic. Calls may nest. */
+tn_status tn_api_guard(tn_session *session, tn_status (*fn)(void *argument), void *argument);
+
+/* compile.c. A copy of the network's graph that passes may change. */
+tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph);
+tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);
+
+/* Tensors of the caller as the interpreter takes them: dense, borrowed where possible. */
+tn_status tn_api_tensor(tn_session *session, tn_arena *arena, const DLTensor *from, const char *what, tn_tensor *to);
+
+#endif
