@@ -35,24 +35,46 @@ static bool power_of_two(int64_t x)
     return x > 0 && (x & (x - 1)) == 0;
 }
 
-/* x = multiple * rest_of_product + r, both parts >= 0, with `divisor` dividing multiple: the two addends of x. */
-static bool split_multiple(simplifier *s, tn_lvalue *x, int64_t divisor, tn_lvalue **product, tn_lvalue **rest)
+static bool is_fn(const tn_lvalue *v, tn_scalar fn)
 {
-    const tn_lop *op = x->def;
-    if (!op || op->code != TN_L_fn || op->fn != TN_S_add)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        const tn_lop *mul = op->operand[i]->def;
-        int64_t factor;
-        if (!mul || mul->code != TN_L_fn || mul->fn != TN_S_mul || !tn_l_is_const(mul->operand[1], &factor) ||
-            factor % divisor != 0 || tn_l_range(&s->ranges, mul->result).lo < 0 ||
-            tn_l_range(&s->ranges, op->operand[1 - i]).lo < 0)
-            continue;
-        *product = mul->result;
-        *rest = op->operand[1 - i];
-        return true;
+    return v->def && v->def->code == TN_L_fn && v->def->fn == fn;
+}
+
+/* A term of the sum x that is a product, >= 0, by a constant that `divisor` divides. */
+static tn_lvalue *multiple_term(simplifier *s, tn_lvalue *x, int64_t divisor, int depth)
+{
+    int64_t factor;
+    if (is_fn(x, TN_S_mul) && tn_l_is_const(x->def->operand[1], &factor) && factor % divisor == 0)
+        return tn_l_range(&s->ranges, x).lo >= 0 ? x : NULL;
+    for (int i = 0; is_fn(x, TN_S_add) && i < 2 && depth < 6; i++) {
+        tn_lvalue *term = multiple_term(s, x->def->operand[i], divisor, depth + 1);
+        if (term)
+            return term;
     }
-    return false;
+    return NULL;
+}
+
+/* The sum x without one occurrence of the term; NULL if it does not occur. x itself is not the term. */
+static tn_lvalue *without_term(tn_lbuilder *b, tn_lvalue *x, const tn_lvalue *term, int depth)
+{
+    for (int i = 0; is_fn(x, TN_S_add) && i < 2 && depth < 6; i++) {
+        tn_lvalue *part = x->def->operand[i], *other = x->def->operand[1 - i];
+        if (part == term)
+            return other;
+        tn_lvalue *rest = without_term(b, part, term, depth + 1);
+        if (rest)
+            return tn_l_fn2(b, TN_S_add, rest, other);
+    }
+    return NULL;
+}
+
+/* x = product + rest, both >= 0, with `divisor` dividing the product's constant factor. */
+static bool split_multiple(simplifier *s, tn_lbuilder *b, tn_lvalue *x, int64_t divisor, tn_lvalue **product,
+                           tn_lvalue **rest)
+{
+    *product = is_fn(x, TN_S_add) ? multiple_term(s, x, divisor, 0) : NULL;
+    *rest = *product ? without_term(b, x, *product, 0) : NULL;
+    return *rest && tn_l_range(&s->ranges, *rest).lo >= 0;
 }
 
 /* p = q * factor that did not wrap (its range is known): p / divisor = q * (factor / divisor). */
@@ -82,7 +104,7 @@ static tn_lvalue *divide(simplifier *s, tn_lbuilder *b, const tn_lop *op, int64_
     if (mul && mul->code == TN_L_fn && mul->fn == TN_S_mul && tn_l_is_const(mul->operand[1], &factor) &&
         factor % divisor == 0)
         return remainder ? tn_l_index(b, 0) : divide_product(b, x, divisor);
-    if (split_multiple(s, x, divisor, &product, &rest)) {
+    if (split_multiple(s, b, x, divisor, &product, &rest)) {
         tn_lvalue *part = tn_l_fn2(b, op->fn, rest, op->operand[1]);
         return remainder ? part : tn_l_fn2(b, TN_S_add, divide_product(b, product, divisor), part);
     }
