@@ -184,7 +184,7 @@ bool onnx_op_grid_sample(onnx_ctx *c, const onnx_node *n)
             v = emit_mul_number(c, emit_add_number(c, emit_mul(c, v, length), -1), 0.5);
         if (taps == 1)
             v = emit_unary(c, TN_OP_round_nearest_even, v);
-        at[i] = s.padding == BORDER ? clamped(c, &s, i, v) : s.padding == REFLECTION ? reflected(c, &s, i, v) : v;
+        at[i] = s.padding == BORDER && taps < 4 ? clamped(c, &s, i, v) : s.padding == REFLECTION ? reflected(c, &s, i, v) : v;
     }
     tn_value *y = sampled(c, &s, at, taps);
     tn_dim dims[TN_MAX_RANK] = {x->type.dim[0], x->type.dim[1]};

@@ -1,4 +1,4 @@
-/* Resize and Upsample: separable, one axis after the other. Each output position has a coordinate in the input (f64), from which
+/* Resize and Upsample: separable, one axis after the other. Each output position has a coordinate in the input (f32), from which
  * follow neighbours and weights; they are vectors as long as the axis, constants when the sizes are. */
 #include "import/onnx/emit.h"
 
@@ -9,8 +9,8 @@ typedef struct axis_plan {
     int axis;
     tn_dim in, out;
     double scale;                  /* 0: only known when the graph runs */
-    tn_value *scale_value;         /* f64, rank 0 */
-    tn_value *roi_start, *roi_end; /* f64, rank 0; tf_crop_and_resize only */
+    tn_value *scale_value;         /* f32, rank 0 */
+    tn_value *roi_start, *roi_end; /* f32, rank 0; tf_crop_and_resize only */
 } axis_plan;
 
 typedef struct resize {
@@ -86,7 +86,7 @@ static tn_dim scaled_size(onnx_ctx *c, tn_dim size, double scale)
 static tn_value *element(onnx_ctx *c, tn_value *list, int i)
 {
     tn_value *one = emit_slice_axis(c, list, 0, emit_dim(c, i), emit_dim(c, i + 1), 1);
-    return one ? tn_convert(&c->b, tn_reshape(&c->b, one, NULL, 0), TN_F64) : NULL;
+    return one ? tn_convert(&c->b, tn_reshape(&c->b, one, NULL, 0), TN_F32) : NULL;
 }
 
 static bool known_scales(onnx_ctx *c, const onnx_node *n, resize *r, const float *scales, int count)
@@ -98,7 +98,7 @@ static bool known_scales(onnx_ctx *c, const onnx_node *n, resize *r, const float
         if (!(scales[i] > 0) || scales[i] > 1e6f)
             return onnx_error(c, n, "`scales` must be positive, found %g", (double)scales[i]);
         p->scale = scales[i];
-        p->scale_value = emit_number(c, TN_F64, p->scale);
+        p->scale_value = emit_number(c, TN_F32, p->scale);
         p->out = scaled_size(c, p->in, p->scale);
     }
     return true;
@@ -138,7 +138,7 @@ static bool scales_from_input(onnx_ctx *c, const onnx_node *n, resize *r, tn_val
         axis_plan *p = &r->plan[i];
         p->scale = 0;
         p->scale_value = element(c, scales, i);
-        sizes[i] = emit_unary(c, TN_OP_floor, emit_mul(c, emit_size(c, p->in, TN_F64), p->scale_value));
+        sizes[i] = emit_unary(c, TN_OP_floor, emit_mul(c, emit_size(c, p->in, TN_F32), p->scale_value));
     }
     return runtime_sizes(c, n, r, sizes);
 }
@@ -157,11 +157,11 @@ static bool keep_aspect(onnx_ctx *c, const onnx_node *n, resize *r)
     for (int i = 0; i < r->n; i++) {
         axis_plan *p = &r->plan[i];
         p->scale = known ? scale : 0;
-        p->scale_value = known ? emit_number(c, TN_F64, scale) : value;
+        p->scale_value = known ? emit_number(c, TN_F32, scale) : value;
         if (known)
             p->out = emit_dim(c, (int64_t)floor((double)p->in->value * scale + 0.5));
         else
-            sizes[i] = emit_unary(c, TN_OP_floor, emit_add_number(c, emit_mul(c, emit_size(c, p->in, TN_F64), value), 0.5));
+            sizes[i] = emit_unary(c, TN_OP_floor, emit_add_number(c, emit_mul(c, emit_size(c, p->in, TN_F32), value), 0.5));
     }
     return known || runtime_sizes(c, n, r, sizes);
 }
@@ -181,8 +181,8 @@ static bool sizes_from_input(onnx_ctx *c, const onnx_node *n, resize *r, tn_valu
             p->scale = 1;
         else
             p->scale = known ? (double)out[i]->value / (double)p->in->value : 0;
-        p->scale_value = p->scale > 0 ? emit_number(c, TN_F64, p->scale)
-                                      : emit_div(c, emit_size(c, p->out, TN_F64), emit_size(c, p->in, TN_F64));
+        p->scale_value = p->scale > 0 ? emit_number(c, TN_F32, p->scale)
+                                      : emit_div(c, emit_size(c, p->out, TN_F32), emit_size(c, p->in, TN_F32));
     }
     return is(r->policy, "stretch") || keep_aspect(c, n, r);
 }
@@ -205,18 +205,18 @@ static bool read_roi(onnx_ctx *c, const onnx_node *n, resize *r)
 
 static tn_value *crop_coordinate(onnx_ctx *c, const axis_plan *p, tn_value *i, tn_value *width)
 {
-    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F64), -1);
+    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F32), -1);
     tn_value *extent = emit_mul(c, emit_sub(c, p->roi_end, p->roi_start), last);
     tn_value *many = emit_div(c, emit_mul(c, i, extent), emit_add_number(c, width, -1));
     tn_value *x = emit_select(c, emit_compare_number(c, "EQ", width, 1), emit_mul_number(c, extent, 0.5), many);
     return emit_add(c, x, emit_mul(c, p->roi_start, last));
 }
 
-/* Input coordinate of every output position: f64[out]. `width` is the output's size before it was rounded down. */
+/* Input coordinate of every output position: f32[out]. `width` is the output's size before it was rounded down. */
 static tn_value *coordinates(onnx_ctx *c, const resize *r, const axis_plan *p)
 {
-    tn_value *i = tn_iota(&c->b, TN_F64, &p->out, 1, 0), *in = emit_size(c, p->in, TN_F64);
-    tn_value *width = emit_mul(c, in, p->scale_value), *zero = emit_number(c, TN_F64, 0);
+    tn_value *i = tn_iota(&c->b, TN_F32, &p->out, 1, 0), *in = emit_size(c, p->in, TN_F32);
+    tn_value *width = emit_mul(c, in, p->scale_value), *zero = emit_number(c, TN_F32, 0);
     tn_value *half = emit_add_number(c, emit_div(c, emit_add_number(c, i, 0.5), p->scale_value), -0.5);
     if (is(r->transform, "half_pixel"))
         return half;
@@ -231,8 +231,8 @@ static tn_value *coordinates(onnx_ctx *c, const resize *r, const axis_plan *p)
         return emit_select(c, emit_compare_number(c, "EQ", width, 1), zero, x);
     }
     if (is(r->transform, "half_pixel_symmetric")) {
-        tn_value *adjustment = emit_div(c, emit_size(c, p->out, TN_F64), width);
-        tn_value *shift = emit_mul(c, emit_mul_number(c, in, 0.5), emit_sub(c, emit_number(c, TN_F64, 1), adjustment));
+        tn_value *adjustment = emit_div(c, emit_size(c, p->out, TN_F32), width);
+        tn_value *shift = emit_mul(c, emit_mul_number(c, in, 0.5), emit_sub(c, emit_number(c, TN_F32, 1), adjustment));
         return emit_add(c, shift, half);
     }
     return crop_coordinate(c, p, i, width);
@@ -242,8 +242,8 @@ static tn_value *coordinates(onnx_ctx *c, const resize *r, const axis_plan *p)
 
 static tn_value *taken(onnx_ctx *c, tn_value *x, const axis_plan *p, tn_value *position)
 {
-    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F64), -1);
-    position = emit_min(c, emit_max(c, position, emit_number(c, TN_F64, 0)), last);
+    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F32), -1);
+    position = emit_min(c, emit_max(c, position, emit_number(c, TN_F32, 0)), last);
     tn_dtype index = p->in->hi <= INT32_MAX ? TN_I32 : TN_I64;
     return emit_take(c, x, tn_convert(&c->b, position, index), p->axis);
 }
@@ -287,17 +287,17 @@ static tn_value *repeated(onnx_ctx *c, tn_value *x, const axis_plan *p, int64_t 
     return x ? tn_reshape(&c->b, x, joined, rank) : NULL;
 }
 
-/* The kernel at distance d >= 0 (f64). */
+/* The kernel at distance d >= 0 (f32). */
 static tn_value *kernel(onnx_ctx *c, const resize *r, tn_value *d)
 {
     if (is(r->mode, "linear"))
-        return emit_max(c, emit_sub(c, emit_number(c, TN_F64, 1), d), emit_number(c, TN_F64, 0));
+        return emit_max(c, emit_sub(c, emit_number(c, TN_F32, 1), d), emit_number(c, TN_F32, 0));
     double a = r->cubic_a; /* Keys' cubic convolution */
     tn_value *square = emit_mul(c, d, d);
     tn_value *near = emit_add_number(c, emit_mul(c, square, emit_add_number(c, emit_mul_number(c, d, a + 2), -(a + 3))), 1);
     tn_value *far = emit_add_number(c, emit_mul_number(c, d, a), -5 * a);
     far = emit_add_number(c, emit_mul(c, emit_add_number(c, emit_mul(c, far, d), 8 * a), d), -4 * a);
-    tn_value *zero = emit_number(c, TN_F64, 0);
+    tn_value *zero = emit_number(c, TN_F32, 0);
     return emit_select(c, emit_compare_number(c, "LE", d, 1), near, emit_select(c, emit_compare_number(c, "LT", d, 2), far, zero));
 }
 
@@ -308,15 +308,15 @@ enum { MAX_TAPS = 32 };
 static tn_value *interpolated_densely(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
 {
     tn_dim dims[] = {p->out, tn_dim_mul(c->session, p->in, emit_dim(c, 5))};
-    tn_value *size = emit_size(c, p->in, TN_F64), *one = emit_number(c, TN_F64, 1);
-    tn_value *position = emit_sub(c, tn_iota(&c->b, TN_F64, dims + 1, 1, 0), emit_mul_number(c, size, 2));
+    tn_value *size = emit_size(c, p->in, TN_F32), *one = emit_number(c, TN_F32, 1);
+    tn_value *position = emit_sub(c, tn_iota(&c->b, TN_F32, dims + 1, 1, 0), emit_mul_number(c, size, 2));
     tn_value *shrink = r->antialias ? emit_min(c, p->scale_value, one) : one, *rows = taken(c, data, p, position);
     tn_value *center = x ? tn_broadcast_in_dim(&c->b, x, dims, 2, (int64_t[]){0}) : NULL;
     tn_value *place = position ? tn_broadcast_in_dim(&c->b, position, dims, 2, (int64_t[]){1}) : NULL;
     tn_value *weight = kernel(c, r, emit_mul(c, emit_unary(c, TN_OP_abs, emit_sub(c, place, center)), shrink));
     if (r->exclude_outside) {
         tn_value *inside = emit_and(c, emit_compare_number(c, "GE", place, 0), emit_compare(c, "LT", place, size));
-        weight = emit_select(c, inside, weight, emit_number(c, TN_F64, 0));
+        weight = emit_select(c, inside, weight, emit_number(c, TN_F32, 0));
     }
     int64_t axis = 1;
     tn_value *sum = emit_sum_axis(c, weight, 1);
@@ -335,13 +335,13 @@ static tn_value *interpolated(onnx_ctx *c, const resize *r, tn_value *data, cons
     if ((r->antialias && p->scale == 0) || taps > MAX_TAPS)
         return interpolated_densely(c, r, data, p, x);
     tn_value *base = emit_unary(c, TN_OP_floor, x), *position[MAX_TAPS], *weight[MAX_TAPS], *sum = NULL, *result = NULL;
-    tn_value *size = emit_size(c, p->in, TN_F64);
+    tn_value *size = emit_size(c, p->in, TN_F32);
     for (int i = 0; i < taps; i++) {
         position[i] = emit_add_number(c, base, first + i);
         weight[i] = kernel(c, r, emit_mul_number(c, emit_unary(c, TN_OP_abs, emit_sub(c, position[i], x)), shrink));
         if (r->exclude_outside) {
             tn_value *inside = emit_and(c, emit_compare_number(c, "GE", position[i], 0), emit_compare(c, "LT", position[i], size));
-            weight[i] = emit_select(c, inside, weight[i], emit_number(c, TN_F64, 0));
+            weight[i] = emit_select(c, inside, weight[i], emit_number(c, TN_F32, 0));
         }
         sum = sum ? emit_add(c, sum, weight[i]) : weight[i];
     }
@@ -360,7 +360,7 @@ static tn_value *outside_filled(onnx_ctx *c, const resize *r, tn_value *y, const
 {
     if (!y || !is(r->transform, "tf_crop_and_resize"))
         return y;
-    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F64), -1);
+    tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F32), -1);
     tn_value *outside = emit_or(c, emit_compare_number(c, "LT", x, 0), emit_compare(c, "GT", x, last));
     return emit_select(c, emit_along(c, outside, &y->type, p->axis), emit_number(c, y->type.dtype, r->extrapolation), y);
 }
