@@ -33,7 +33,7 @@ static tn_status lay_out(tn_evaluator *e, const tn_op *op, const tn_tensor *x, c
         for (int d = 0; d < x->rank; d++)
             at += index[d] * strides[axes[d]];
         if (x->dtype == TN_F32 && wide == TN_F64)
-            ((double *)*out)[i] = ((const float *)x->data)[x->splat ? 0 : at];
+            ((double *)*out)[i] = ((const tn_loose_f32 *)x->data)[x->splat ? 0 : at];
         else
             tn_number_store(wide, *out, i, tn_number_convert(tn_at(x, at), x->dtype, wide));
     }

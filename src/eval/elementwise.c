@@ -140,7 +140,7 @@ static bool fast_f32(const tn_kernel *k, tn_eval_value *const *in, float *y, int
 {
     if (k->kind != TN_KERNEL_SCALAR || k->from != TN_F32 || tn_scalar_arity(k->fn) != 2)
         return false;
-    const float *a = in[0]->tensor.data, *b = in[1]->tensor.data;
+    const tn_loose_f32 *a = in[0]->tensor.data, *b = in[1]->tensor.data;
     const int64_t sa = !in[0]->tensor.splat && tn_count_of(&in[0]->tensor) == n,
                   sb = !in[1]->tensor.splat && tn_count_of(&in[1]->tensor) == n;
     switch (k->fn) {

@@ -4,6 +4,9 @@
 
 #include "eval/eval.h"
 
+/* An f32 at any address: constants may be borrowed from a file, which aligns nothing. */
+typedef float tn_loose_f32 __attribute__((aligned(1)));
+
 /* A tensor while a graph runs. Shared by reference count; data is malloc'ed with it, or borrowed (constants, inputs).
  */
 typedef struct tn_eval_value {

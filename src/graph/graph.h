@@ -80,7 +80,8 @@ bool tn_type_count(const tn_type *type, int64_t *out); /* elements of a static t
 tn_dim tn_type_elements(tn_session *session, const tn_type *type);
 void tn_text_type(tn_text *text, const tn_type *type); /* f32[b, 768] */
 
-/* Constant data: row-major, little-endian. Borrowed from a mapped file or owned by an arena; never changed. */
+/* Constant data: row-major, little-endian. Borrowed from a mapped file (then at any address, aligned to nothing) or
+ * owned by an arena; never changed. */
 typedef struct tn_tensor {
     tn_dtype dtype;
     int rank;
