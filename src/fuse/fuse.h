@@ -17,6 +17,7 @@ typedef struct tn_pbuffer {
     const char *name;
     /* Written once at load by an `init` step from constants only, then kept for all runs: */
     bool persistent;
+    bool shared; /* written by several steps (loop state, results of branches, scatter): never persistent */
 } tn_pbuffer;
 
 typedef enum tn_step_kind {

@@ -70,6 +70,7 @@ typedef struct tn_tblock tn_tblock;
 typedef struct tn_subscript {
     tn_tvalue *value; /* BLOCK: scalar start.  INDEX: an integer tile (or scalar, naxes 0) */
     bool block;       /* index = value + i_axis[0]; else value[i_axis[0], …, i_axis[naxes - 1]] */
+    bool inside;      /* the producer guarantees that the index lies in [0, shape): no check is made; printed `in(…)` */
     int naxes;
     int axis[TN_TILE_RANK];
 } tn_subscript; /* an axis that no subscript names repeats */
@@ -158,8 +159,12 @@ typedef struct tn_schedule_entry {
     const char *label, *key;
     int64_t value;
 } tn_schedule_entry;
+typedef struct tn_binding {
+    const char *param; /* "$R" */
+    int64_t value;
+} tn_binding;
 typedef struct tn_schedule {
-    TN_VEC(struct tn_binding { const char *param; int64_t value; }) bind;
+    TN_VEC(tn_binding) bind;
     TN_VEC(tn_schedule_entry) entry;
 } tn_schedule;
 int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise);

@@ -1,0 +1,991 @@
+/* A group becomes a Tile kernel.
+ *
+ * Phases: a point kernel has one; a kernel with reductions has a row phase (values of the kept dims) and, for each fold and for the final store,
+ * a full phase in which the fold dims are in scope too. Row values are computed once in the row phase and repeated along the folded axis. A costly
+ * full value that several phases need (the exponential of a softmax) is kept in a local buffer. */
+#include "fuse/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------------- */
+
+emitter *emitter_new(fuser *F, group *g, const char *stem)
+{
+    emitter *E = TN_NEW(F->arena, emitter);
+    E->F = F;
+    E->g = g;
+    char name[64];
+    snprintf(name, sizeof name, "k%d_%s", F->next_kernel++, stem);
+    E->kernel = tn_kernel_new(F->session, name);
+    E->b = tn_tbuilder_at(E->kernel, E->kernel->body, g && g->root ? g->root->loc : TN_NO_LOC);
+    E->folds.arena = E->views.arena = F->arena;
+    for (int j = 0; j < FUSE_DIMS; j++)
+        E->axis[j] = -1;
+    return E;
+}
+
+int emitter_arg(emitter *E, int buffer, tn_buffer_mode mode)
+{
+    for (int i = 0; i < E->nargs; i++)
+        if (E->arg_buffer[i] == buffer) {
+            if (E->kernel->buffers.at[i].mode != mode)
+                E->kernel->buffers.at[i].mode = TN_READ_WRITE;
+            return i;
+        }
+    assert(E->nargs < FUSE_ARGS && E->kernel->buffers.len == (size_t)E->nargs && "parameters come before locals");
+    char name[16];
+    snprintf(name, sizeof name, "b%d", E->nargs);
+    const tn_pbuffer *p = &E->F->program->buffers.at[buffer];
+    E->arg_buffer[E->nargs++] = buffer;
+    return tn_kernel_buffer(E->kernel, name, p->type.dtype, mode, p->elements);
+}
+
+/* From constants alone, with sizes known now: it runs once, at load. */
+static bool runs_at_load(const emitter *E)
+{
+    const tn_kernel *k = E->kernel;
+    for (int i = 0; i < E->nargs; i++) {
+        const tn_pbuffer *p = &E->F->program->buffers.at[E->arg_buffer[i]];
+        tn_buffer_mode mode = k->buffers.at[i].mode;
+        if (mode == TN_READ ? p->kind != TN_B_CONSTANT && !p->persistent : mode != TN_WRITE || p->kind != TN_B_TEMP || p->shared)
+            return false;
+        if (!tn_dim_is_const(p->elements))
+            return false;
+    }
+    for (size_t i = 0; i < k->grid.len; i++)
+        if (!tn_dim_is_const(k->grid.at[i].limit))
+            return false;
+    return true;
+}
+
+void emitter_finish(emitter *E, tn_steps *steps)
+{
+    fuser *F = E->F;
+    bool init = runs_at_load(E);
+    for (int i = 0; init && i < E->nargs; i++)
+        if (E->kernel->buffers.at[i].mode == TN_WRITE)
+            F->program->buffers.at[E->arg_buffer[i]].persistent = true;
+    if (init)
+        steps = &F->program->steps;
+    tn_step *step = fuse_step(F, steps, TN_STEP_KERNEL, E->g ? E->g->root : NULL);
+    step->kernel = E->kernel;
+    step->nargs = E->nargs;
+    step->args = TN_NEW_ARRAY(&F->session->arena, int, (size_t)E->nargs + 1);
+    memcpy(step->args, E->arg_buffer, sizeof(int) * (size_t)E->nargs);
+    step->init = init;
+    for (size_t i = 0; E->g && i < E->g->demands.len; i++) {
+        const tn_op *op = E->g->demands.at[i]->op;
+        bool known = false;
+        for (size_t k = 0; k < step->ops.len; k++)
+            known |= step->ops.at[k] == op;
+        if (!known)
+            TN_PUSH(&F->session->arena, &step->ops, op);
+    }
+}
+
+tn_ttype emitter_type(const emitter *E, tn_dtype dtype) { return tn_tile_type(dtype, E->rank, E->extent); }
+
+/* ---- accesses ---------------------------------------------------------------------------------------------------------------- */
+
+tn_dim fuse_total_stride(fuser *F, const location *l, const fmap *m, int j)
+{
+    tn_dim sum = tn_dim_const(F->session, 0);
+    for (int i = 0; i < m->rank; i++)
+        if (m->c[i].a.coef[j])
+            sum = tn_dim_add(F->session, sum, tn_dim_mul(F->session, l->stride[i], m->c[i].a.coef[j]));
+    return sum;
+}
+
+/* The extent of a dim together with the dims absorbed into it. */
+tn_dim fuse_whole_extent(fuser *F, const group *g, int j)
+{
+    tn_dim e = g->dim[j].extent;
+    int at = 0;
+    while (g->order[at] != j)
+        at++;
+    for (int k = at - 1; k >= 0 && g->dim[g->order[k]].absorbed; k--)
+        e = tn_dim_mul(F->session, e, g->dim[g->order[k]].extent);
+    return e;
+}
+
+static tn_subscript dim_subscript(const emitter *E, int j)
+{
+    return E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
+}
+
+/* Builds the view and subscripts of one access: a view dim for each group dim that moves it, one for each run-time index. */
+static tn_view *access_view(emitter *E, int arg, const location *l, const fmap *m, tn_subscript *subs)
+{
+    fuser *F = E->F;
+    tn_session *s = F->session;
+    const group *g = E->g;
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], offset = l->offset;
+    int rank = 0, view_dim[FUSE_DIMS];
+    for (int i = 0; i < m->rank; i++)
+        offset = tn_dim_add(s, offset, tn_dim_mul(s, l->stride[i], m->c[i].a.base));
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        view_dim[j] = -1;
+        if (g->dim[j].absorbed)
+            continue;
+        tn_dim by = fuse_total_stride(F, l, m, j);
+        bool guarded = false;
+        for (const fguard *q = m->guards; q; q = q->next)
+            guarded |= q->at.coef[j] != NULL;
+        if (tn_dim_is(by, 0) && !guarded)
+            continue;
+        assert(E->start[j] && rank < TN_MAX_RANK);
+        view_dim[j] = rank;
+        shape[rank] = fuse_whole_extent(F, g, j);
+        stride[rank] = by;
+        subs[rank++] = dim_subscript(E, j);
+    }
+    for (int i = 0; i < m->rank; i++) {
+        const dynamic_index *dyn = m->c[i].dyn;
+        if (!dyn)
+            continue;
+        tn_tvalue *index = dyn->from ? emit_demand(E, dyn->from) : emit_load(E, dyn->value, dyn->at, NULL);
+        index = tn_t_cast(&E->b, index, TN_I64);
+        index = tn_t_map3(&E->b, TN_S_clamp, tn_t_index(&E->b, 0), index, tn_t_size(&E->b, dyn->limit));
+        int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5};
+        assert(rank < TN_MAX_RANK);
+        shape[rank] = tn_dim_add(s, dyn->limit, tn_dim_const(s, 1));
+        stride[rank] = l->stride[i];
+        subs[rank] = index->type.rank ? tn_sub_index(index, index->type.rank, axes) : tn_sub_point(index);
+        subs[rank++].inside = true;
+    }
+    char name[16];
+    snprintf(name, sizeof name, "v%zu", E->kernel->views.len);
+    tn_view *view = tn_kernel_view(E->kernel, name, arg, rank, shape, stride, offset);
+    for (const fguard *q = m->guards; q; q = q->next) {
+        tn_dim coef[TN_MAX_RANK];
+        bool any = false;
+        for (int k = 0; k < rank; k++)
+            coef[k] = tn_dim_const(s, 0);
+        for (int j = 0; j < g->ndims; j++)
+            if (q->at.coef[j] && view_dim[j] >= 0) {
+                coef[view_dim[j]] = q->at.coef[j];
+                any = true;
+            }
+        if (any || !(tn_dim_is_const(q->at.base) && q->at.base->value >= 0 && tn_dim_le(s, tn_dim_add(s, q->at.base, tn_dim_const(s, 1)), q->limit)))
+            tn_view_guard(E->kernel, view, coef, q->at.base, q->limit);
+    }
+    return view;
+}
+
+static tn_tvalue *constant_tile(emitter *E, const tn_tensor *t)
+{
+    return tn_t_const(&E->b, tn_tscalar(t->dtype), tn_tensor_at(t, 0));
+}
+
+/* A constant of one value, wherever it is read. */
+const tn_tensor *fuse_single_constant(const tn_value *v)
+{
+    const tn_tensor *t = tn_constant_of(v);
+    int64_t n;
+    return t && tn_tensor_count(t, &n) && n > 0 && (t->splat || n == 1) ? t : NULL;
+}
+
+static tn_tvalue *load_at(emitter *E, const location *l, const fmap *m, tn_dtype dtype, const tn_number *padding)
+{
+    tn_subscript subs[TN_MAX_RANK];
+    int arg = emitter_arg(E, l->buffer, TN_READ);
+    tn_view *view = access_view(E, arg, l, m, subs);
+    if (view->nguards && padding) {
+        view->padded = true;
+        view->padding = *padding;
+    }
+    int nblocks = 0;
+    for (int d = 0; d < view->rank; d++)
+        nblocks += subs[d].block || subs[d].naxes;
+    return tn_t_load(&E->b, view, subs, nblocks ? emitter_type(E, dtype) : tn_tscalar(dtype));
+}
+
+tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_number *padding)
+{
+    const tn_tensor *single = fuse_single_constant(v);
+    if (single && !map->guards)
+        return constant_tile(E, single);
+    tn_number zero = tn_number_from_int(v->type.dtype, 0);
+    return load_at(E, fuse_location(E->F, v), map, v->type.dtype, padding ? padding : &zero);
+}
+
+void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *value)
+{
+    tn_subscript subs[TN_MAX_RANK];
+    int arg = emitter_arg(E, to->buffer, TN_WRITE);
+    tn_view *view = access_view(E, arg, to, map, subs);
+    if (value->type.rank == 0 && E->rank) /* a scalar result is stored at each element */
+        value = tn_t_broadcast(&E->b, value, emitter_type(E, value->type.dtype), NULL);
+    tn_t_store(&E->b, view, subs, value);
+}
+
+/* ---- elements of operations ------------------------------------------------------------------------------------------------- */
+
+tn_tvalue *emit_affine(emitter *E, const affine *a)
+{
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *sum = tn_t_size(b, a->base);
+    for (int j = 0; j < E->g->ndims; j++) {
+        if (!a->coef[j])
+            continue;
+        tn_tvalue *at = E->start[j];
+        if (E->axis[j] >= 0) {
+            at = tn_t_range(b, at, E->extent[E->axis[j]]);
+            at = tn_t_broadcast(b, at, emitter_type(E, TN_I64), &E->axis[j]);
+        }
+        sum = tn_t_map2(b, TN_S_add, sum, tn_t_map2(b, TN_S_mul, at, tn_t_size(b, a->coef[j])));
+    }
+    return sum;
+}
+
+static tn_tvalue *emit_guards(emitter *E, const fguard *from, const fguard *until)
+{
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *all = NULL;
+    for (const fguard *q = from; q && q != until; q = q->next) {
+        tn_tvalue *at = emit_affine(E, &q->at);
+        tn_tvalue *ok = tn_t_map2(b, TN_S_and, tn_t_map2(b, TN_S_ge, at, tn_t_index(b, 0)), tn_t_map2(b, TN_S_lt, at, tn_t_size(b, q->limit)));
+        all = all ? tn_t_map2(b, TN_S_and, all, ok) : ok;
+    }
+    return all;
+}
+
+static tn_tvalue *select_where(emitter *E, tn_tvalue *cond, tn_tvalue *x, tn_tvalue *y)
+{
+    return cond ? tn_t_map3(&E->b, TN_S_select, cond, x, y) : x;
+}
+
+tn_tvalue *emit_operand(emitter *E, demand *d, int i)
+{
+    const tn_value *x = tn_operand(d->op, i);
+    const tn_tensor *single = fuse_single_constant(x);
+    if (single)
+        return constant_tile(E, single);
+    if (d->arg[i])
+        return emit_demand(E, d->arg[i]);
+    if (d->argmap[i])
+        return emit_load(E, x, d->argmap[i], NULL);
+    /* A reshape of a stored operand: the same elements in the same order, so the result's own strides serve. */
+    assert(d->op->code == TN_OP_reshape);
+    const location *l = fuse_location(E->F, x);
+    location *as = fuse_dense(E->F, l->buffer, &d->op->result->type);
+    as->offset = l->offset;
+    tn_number zero = tn_number_from_int(x->type.dtype, 0);
+    return load_at(E, as, d->map, x->type.dtype, &zero);
+}
+
+static tn_tvalue *emit_pad(emitter *E, demand *d)
+{
+    const tn_value *x = tn_operand(d->op, 0);
+    const tn_tensor *value = fuse_single_constant(tn_operand(d->op, 1));
+    if (value && !d->arg[0] && !fuse_single_constant(x) && d->map->guards == NULL) {
+        tn_number number = tn_tensor_at(value, 0);
+        return emit_load(E, x, d->argmap[0], &number);
+    }
+    return select_where(E, emit_guards(E, d->argmap[0]->guards, d->map->guards), emit_operand(E, d, 0), emit_operand(E, d, 1));
+}
+
+static tn_tvalue *emit_concatenate(emitter *E, demand *d)
+{
+    tn_tvalue *v = emit_operand(E, d, d->nargs - 1);
+    for (int i = d->nargs - 2; i >= 0; i--)
+        v = select_where(E, emit_guards(E, d->argmap[i]->guards, d->map->guards), emit_operand(E, d, i), v);
+    return v;
+}
+
+static tn_tvalue *emit_update_slice(emitter *E, demand *d)
+{
+    tn_tbuilder *b = &E->b;
+    const tn_value *update = tn_operand(d->op, 1);
+    const location *l = fuse_location(E->F, update);
+    tn_subscript subs[TN_MAX_RANK];
+    tn_tvalue *inside = NULL;
+    int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5}, rank = update->type.rank;
+    for (int k = 0; k < rank; k++) {
+        tn_tvalue *at = emit_affine(E, &d->map->c[k].a);
+        tn_dim size = update->type.dim[k], limit = tn_dim_sub(E->F->session, d->op->result->type.dim[k], size);
+        if (!tn_dim_is(limit, 0)) {
+            tn_tvalue *start = tn_t_cast(b, emit_operand(E, d, 2 + k), TN_I64);
+            at = tn_t_map2(b, TN_S_sub, at, tn_t_map3(b, TN_S_clamp, tn_t_index(b, 0), start, tn_t_size(b, limit)));
+            tn_tvalue *ok = tn_t_map2(b, TN_S_and, tn_t_map2(b, TN_S_ge, at, tn_t_index(b, 0)), tn_t_map2(b, TN_S_lt, at, tn_t_size(b, size)));
+            inside = inside ? tn_t_map2(b, TN_S_and, inside, ok) : ok;
+        }
+        subs[k] = at->type.rank ? tn_sub_index(at, at->type.rank, axes) : tn_sub_point(at);
+    }
+    char name[16];
+    snprintf(name, sizeof name, "v%zu", E->kernel->views.len);
+    tn_view *view = tn_kernel_view(E->kernel, name, emitter_arg(E, l->buffer, TN_READ), rank, update->type.dim, l->stride, l->offset);
+    view->padded = true;
+    view->padding = tn_number_from_int(update->type.dtype, 0);
+    bool any = false;
+    for (int k = 0; k < rank; k++)
+        any |= subs[k].naxes > 0;
+    tn_tvalue *x = tn_t_load(b, view, subs, any ? emitter_type(E, update->type.dtype) : tn_tscalar(update->type.dtype));
+    return select_where(E, inside, x, emit_operand(E, d, 0));
+}
+
+static tn_tvalue *emit_convert(emitter *E, const tn_op *op, tn_tvalue *x)
+{
+    tn_dtype to = op->result->type.dtype;
+    if (tn_attr_int(op, TN_A_saturate, 0) && (to == TN_F8E4M3 || to == TN_F8E5M2) && tn_is_float(x->type.dtype)) {
+        double most = to == TN_F8E4M3 ? 448.0 : 57344.0;
+        tn_tvalue *hi = tn_t_const(&E->b, tn_tscalar(x->type.dtype), tn_number_from_double(x->type.dtype, most));
+        tn_tvalue *lo = tn_t_const(&E->b, tn_tscalar(x->type.dtype), tn_number_from_double(x->type.dtype, -most));
+        x = tn_t_map3(&E->b, TN_S_clamp, lo, x, hi);
+    }
+    return tn_t_cast(&E->b, x, to);
+}
+
+static tn_tvalue *emit_reduce_precision(emitter *E, const tn_op *op, tn_tvalue *x)
+{
+    tn_dtype through = tn_attr_int(op, TN_A_mantissa_bits, 0) == 7 ? TN_BF16 : TN_F16;
+    return tn_t_cast(&E->b, tn_t_cast(&E->b, x, through), op->result->type.dtype);
+}
+
+static tn_tvalue *emit_point(emitter *E, demand *d)
+{
+    const tn_op *op = d->op;
+    tn_scalar fn = tn_op_scalar(op);
+    if (fn != TN_SCALAR_NONE) {
+        tn_tvalue *x[3];
+        for (int i = 0; i < op->noperands; i++)
+            x[i] = emit_operand(E, d, i);
+        return tn_t_map(&E->b, fn, x, op->noperands);
+    }
+    switch (op->code) {
+    case TN_OP_convert:
+        return emit_convert(E, op, emit_operand(E, d, 0));
+    case TN_OP_reduce_precision:
+        return emit_reduce_precision(E, op, emit_operand(E, d, 0));
+    case TN_OP_bitcast_convert:
+        return tn_t_bitcast(&E->b, emit_operand(E, d, 0), op->result->type.dtype);
+    case TN_OP_iota:
+        return tn_t_cast(&E->b, emit_affine(E, &d->map->c[tn_attr_int(op, TN_A_iota_dimension, 0)].a), op->result->type.dtype);
+    case TN_OP_dimension:
+        return tn_t_size(&E->b, tn_find_attr(op, TN_A_dim)->dim);
+    case TN_OP_pad:
+        return emit_pad(E, d);
+    case TN_OP_concatenate:
+        return emit_concatenate(E, d);
+    case TN_OP_dynamic_update_slice:
+        return emit_update_slice(E, d);
+    default: /* a view: nothing but the operand's map differs */
+        return emit_operand(E, d, 0);
+    }
+}
+
+/* ---- phases --------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_reduction_op(const tn_op *op)
+{
+    return op->code == TN_OP_reduce || op->code == TN_OP_reduce_window || op->code == TN_OP_convolution;
+}
+
+/* The demand's element is the same for every value of the fold dims. */
+static bool is_row_value(const group *g, const demand *d)
+{
+    if (g->kind != GROUP_FOLD)
+        return false;
+    for (int i = 0; i < d->map->rank; i++)
+        for (int j = 0; j < g->ndims; j++)
+            if (g->dim[j].fold && d->map->c[i].a.coef[j])
+                return false;
+    for (int i = 0; i < d->map->rank; i++)
+        if (d->map->c[i].dyn)
+            return false;
+    for (const fguard *q = d->map->guards; q; q = q->next)
+        for (int j = 0; j < g->ndims; j++)
+            if (g->dim[j].fold && q->at.coef[j])
+                return false;
+    return true;
+}
+
+static bool in_full_phase(const emitter *E)
+{
+    for (int j = 0; j < E->g->ndims; j++)
+        if (E->g->dim[j].fold && !E->g->dim[j].absorbed)
+            return E->start[j] != NULL;
+    return false;
+}
+
+/* A row tile in a full phase. Row axes lead, so axis i stays axis i. */
+static tn_tvalue *spread_row(emitter *E, tn_tvalue *row)
+{
+    int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5};
+    if (row->type.rank == 0 || row->type.rank == E->rank)
+        return row;
+    return tn_t_broadcast(&E->b, row, emitter_type(E, row->type.dtype), axes);
+}
+
+static tn_tvalue *load_local(emitter *E, const demand *d);
+static void store_local(emitter *E, const demand *d, tn_tvalue *value);
+
+tn_tvalue *emit_demand(emitter *E, demand *d)
+{
+    bool full = in_full_phase(E), row = is_row_value(E->g, d);
+    if (d == E->g->product_demand || (E->g->kind == GROUP_FOLD && is_reduction_op(d->op))) {
+        tn_tvalue **results = tn_map_get(&E->folds, TN_KEY(d));
+        assert(results && "a reduction is emitted before its users");
+        return full ? spread_row(E, results[0]) : results[0];
+    }
+    if (d->tile && d->phase == E->phase)
+        return d->tile;
+    if (full && row && d->tile && d->phase == 0)
+        return spread_row(E, d->tile);
+    if (full && d->local >= 0 && d->last_phase >= 0 && d->last_phase != E->phase) {
+        d->tile = load_local(E, d);
+        d->phase = E->phase;
+        return d->tile;
+    }
+    tn_tvalue *v = emit_point(E, d);
+    if (full && d->local >= 0 && d->last_phase < 0) {
+        v = v->type.rank == E->rank ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), NULL);
+        store_local(E, d, v);
+        d->last_phase = E->phase;
+    }
+    d->tile = v;
+    d->phase = E->phase;
+    return v;
+}
+
+/* Emits, in the row phase, the row values that a full expression will read. */
+static void prepare_rows(emitter *E, demand *d)
+{
+    if (is_reduction_op(d->op))
+        return;
+    if (is_row_value(E->g, d)) {
+        if (!(d->tile && d->phase == 0))
+            emit_demand(E, d);
+        return;
+    }
+    for (int i = 0; i < d->nargs; i++)
+        if (d->arg[i])
+            prepare_rows(E, d->arg[i]);
+}
+
+/* ---- values kept between phases --------------------------------------------------------------------------------------------------- */
+
+static bool is_costly(const tn_op *op)
+{
+    tn_scalar fn = tn_op_scalar(op);
+    return fn != TN_SCALAR_NONE && !(tn_scalar_traits(fn) & TN_SCALAR_CHEAP) && fn != TN_S_div && fn != TN_S_rem;
+}
+
+static void count_phase(const group *g, demand *d, int phase)
+{
+    if (is_reduction_op(d->op) || is_row_value(g, d) || d->last_phase == phase)
+        return;
+    d->last_phase = phase;
+    d->phases++;
+    for (int i = 0; i < d->nargs; i++)
+        if (d->arg[i])
+            count_phase(g, d->arg[i], phase);
+}
+
+/* dims of a local buffer: the fold dims in order, then the row tile's axis. */
+static tn_view *local_view(emitter *E, const demand *d, tn_subscript *subs)
+{
+    fuser *F = E->F;
+    tn_session *s = F->session;
+    const group *g = E->g;
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], size = tn_dim_const(s, 1);
+    int rank = 0;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (!g->dim[j].fold || g->dim[j].absorbed)
+            continue;
+        shape[rank] = fuse_whole_extent(F, g, j);
+        subs[rank++] = dim_subscript(E, j);
+    }
+    for (int a = 0; a < E->row_axes; a++) {
+        shape[rank] = tn_dim_const(s, E->extent[a].size);
+        subs[rank] = tn_sub_block(tn_t_index(&E->b, 0), a);
+        subs[rank++].inside = true;
+    }
+    for (int i = rank; i-- > 0;) {
+        stride[i] = size;
+        size = tn_dim_mul(s, size, shape[i]);
+    }
+    char name[16];
+    snprintf(name, sizeof name, "v%zu", E->kernel->views.len);
+    return tn_kernel_view(E->kernel, name, d->local, rank, shape, stride, tn_dim_const(s, 0));
+}
+
+static tn_tvalue *load_local(emitter *E, const demand *d)
+{
+    tn_subscript subs[TN_MAX_RANK];
+    tn_view *view = local_view(E, d, subs);
+    return tn_t_load(&E->b, view, subs, emitter_type(E, d->op->result->type.dtype));
+}
+
+static void store_local(emitter *E, const demand *d, tn_tvalue *value)
+{
+    tn_subscript subs[TN_MAX_RANK];
+    tn_view *view = local_view(E, d, subs);
+    tn_t_store(&E->b, view, subs, value);
+}
+
+/* ---- scalar regions ------------------------------------------------------------------------------------------------------------------- */
+
+tn_tvalue *emit_scalar_region(emitter *E, tn_tbuilder *b, const tn_block *region, tn_tvalue *const *args, int which)
+{
+    tn_map values = {.arena = E->F->arena};
+    for (int i = 0; i < region->nargs; i++)
+        *tn_map_at(&values, TN_KEY(region->arg[i])) = args[i];
+    for (const tn_op *op = region->first; op != region->last; op = op->next) {
+        tn_tvalue *x[3], *r;
+        const tn_tensor *constant = op->code == TN_OP_constant ? tn_find_attr(op, TN_A_value)->tensor : NULL;
+        for (int i = 0; !constant && i < op->noperands; i++)
+            x[i] = tn_map_get(&values, TN_KEY(tn_operand(op, i)));
+        tn_scalar fn = tn_op_scalar(op);
+        if (constant)
+            r = tn_t_const(b, tn_tscalar(constant->dtype), tn_tensor_at(constant, 0));
+        else if (op->code == TN_OP_convert)
+            r = tn_t_cast(b, x[0], op->result->type.dtype);
+        else if (fn != TN_SCALAR_NONE)
+            r = tn_t_map(b, fn, x, op->noperands);
+        else
+            r = x[0]; /* a reshape or broadcast of a scalar */
+        *tn_map_at(&values, TN_KEY(op->result)) = r;
+    }
+    return tn_map_get(&values, TN_KEY(tn_operand(region->last, which)));
+}
+
+/* ---- reductions --------------------------------------------------------------------------------------------------------------------------- */
+
+static tn_scalar region_fn(const tn_block *region)
+{
+    const tn_op *op = region->first;
+    if (region->nargs != 2 || !op || op->next != region->last || op->noperands != 2 || tn_operand(region->last, 0) != op->result)
+        return TN_SCALAR_NONE;
+    bool both = (tn_operand(op, 0) == region->arg[0] && tn_operand(op, 1) == region->arg[1]) ||
+                (tn_operand(op, 0) == region->arg[1] && tn_operand(op, 1) == region->arg[0]);
+    tn_scalar fn = tn_op_scalar(op);
+    return both && fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_ASSOCIATES) && (tn_scalar_traits(fn) & TN_SCALAR_COMMUTES) ? fn : TN_SCALAR_NONE;
+}
+
+static bool identity_of(tn_scalar fn, tn_dtype dtype, tn_number *out)
+{
+    switch (fn) {
+    case TN_S_add:
+    case TN_S_or:
+    case TN_S_xor:
+        *out = tn_number_from_int(dtype, 0);
+        return true;
+    case TN_S_mul:
+        *out = tn_number_from_int(dtype, 1);
+        return true;
+    case TN_S_max:
+    case TN_S_maxnum:
+        *out = tn_number_lowest(dtype);
+        return true;
+    case TN_S_min:
+    case TN_S_minnum:
+        *out = tn_number_highest(dtype);
+        return true;
+    case TN_S_and:
+        *out = dtype == TN_BOOL ? tn_number_from_int(dtype, 1) : tn_number_from_int(dtype, -1);
+        return true;
+    default:
+        return false;
+    }
+}
+
+tn_dtype fuse_accumulator(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype; }
+
+/* Enters a full phase inside `block`: the fold dims get their starts. */
+static void enter_full(emitter *E, tn_tblock *block, tn_tvalue *const *starts, const int *dims, int n, const int *axis, const tn_extent *extent)
+{
+    E->b.block = block;
+    E->phase++;
+    for (int i = 0; i < n; i++) {
+        E->start[dims[i]] = starts[i];
+        E->axis[dims[i]] = axis[i];
+        if (axis[i] >= 0) {
+            E->extent[axis[i]] = extent[i];
+            E->rank = axis[i] + 1;
+        }
+    }
+}
+
+static void leave_full(emitter *E, tn_tblock *block, const int *dims, int n)
+{
+    E->b.block = block;
+    E->rank = E->row_axes;
+    for (int i = 0; i < n; i++) {
+        E->start[dims[i]] = NULL;
+        E->axis[dims[i]] = -1;
+    }
+}
+
+typedef struct fold_plan {
+    int dim[FUSE_DIMS], n;     /* fold dims, outermost first */
+    int axis[FUSE_DIMS];       /* tile axis or -1 (one element at a time) */
+    tn_extent step[FUSE_DIMS];
+    bool lanes;                /* the vectors walk the last fold dim */
+} fold_plan;
+
+/* The elements that a reduction combines, in the phase in scope. */
+static tn_tvalue *reduction_element(emitter *E, demand *d, int i)
+{
+    if (d->op->code != TN_OP_convolution)
+        return tn_t_cast(&E->b, emit_operand(E, d, i), fuse_accumulator(tn_operand(d->op, i)->type.dtype));
+    tn_dtype acc = fuse_accumulator(d->op->result->type.dtype);
+    return tn_t_map2(&E->b, TN_S_mul, tn_t_cast(&E->b, emit_operand(E, d, 0), acc), tn_t_cast(&E->b, emit_operand(E, d, 1), acc));
+}
+
+tn_tvalue *emit_full_tile(emitter *E, tn_tvalue *v)
+{
+    return v->type.rank == E->rank ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), NULL);
+}
+
+/* result := result combined with the initial value, which is the identity almost always. */
+static tn_tvalue *with_initial(emitter *E, demand *d, int i, tn_scalar fn, tn_number identity, tn_tvalue *folded)
+{
+    int n = d->op->nresults;
+    const tn_value *init = tn_operand(d->op, n + i);
+    const tn_tensor *constant = fuse_single_constant(init);
+    tn_dtype dtype = init->type.dtype;
+    folded = tn_t_cast(&E->b, folded, dtype);
+    if (constant && tn_number_same(dtype, tn_number_convert(identity, fuse_accumulator(dtype), dtype), tn_tensor_at(constant, 0)))
+        return folded;
+    return tn_t_map2(&E->b, fn, folded, emit_operand(E, d, n + i));
+}
+
+static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
+{
+    fuser *F = E->F;
+    const tn_op *op = d->op;
+    bool depthwise = op->code == TN_OP_convolution;
+    int n = depthwise ? 1 : op->nresults;
+    for (int i = 0; i < d->nargs; i++)
+        if (d->arg[i] && (depthwise || i < n))
+            prepare_rows(E, d->arg[i]);
+    tn_tvalue *limit[FUSE_DIMS];
+    for (int i = 0; i < plan->n; i++)
+        limit[i] = tn_t_size(&E->b, fuse_whole_extent(F, E->g, plan->dim[i]));
+    int axes[1] = {E->row_axes};
+    tn_tblock *outer = E->b.block;
+    tn_top *fold = tn_t_fold(&E->b, plan->n, limit, plan->step, plan->lanes ? 1 : 0, axes);
+    tn_tvalue *starts[FUSE_DIMS];
+    for (int i = 0; i < plan->n; i++)
+        starts[i] = &fold->region[0]->arg[i];
+    enter_full(E, fold->region[0], starts, plan->dim, plan->n, plan->axis, plan->step);
+    tn_tvalue *x[16];
+    for (int i = 0; i < n; i++)
+        x[i] = emit_full_tile(E, reduction_element(E, d, i));
+    tn_t_yield(&E->b, x, n);
+    leave_full(E, outer, plan->dim, plan->n);
+
+    tn_scalar fn = depthwise ? TN_S_add : region_fn(op->region[0]);
+    tn_number identity[16];
+    tn_dtype acc = x[0]->type.dtype;
+    if (fn != TN_SCALAR_NONE) {
+        identity_of(fn, acc, &identity[0]);
+        tn_t_fold_finish(&E->b, fold, identity, 1);
+        tn_t_combine_fn(&E->b, fold->region[1], fn, acc);
+    } else {
+        for (int i = 0; i < n; i++)
+            identity[i] = tn_number_convert(tn_tensor_at(fuse_single_constant(tn_operand(op, n + i)), 0), tn_operand(op, i)->type.dtype, x[i]->type.dtype);
+        tn_t_fold_finish(&E->b, fold, identity, n);
+        tn_tbuilder in = tn_tbuilder_at(E->kernel, fold->region[1], op->loc);
+        tn_tvalue *args[32], *r[16];
+        for (int i = 0; i < 2 * n; i++)
+            args[i] = tn_t_cast(&in, &fold->region[1]->arg[i], tn_operand(op, i % n)->type.dtype);
+        for (int i = 0; i < n; i++)
+            r[i] = tn_t_cast(&in, emit_scalar_region(E, &in, op->region[0], args, i), x[i]->type.dtype);
+        tn_t_yield(&in, r, n);
+    }
+    tn_tvalue **results = TN_NEW_ARRAY(F->arena, tn_tvalue *, 16);
+    for (int i = 0; i < n; i++)
+        results[i] = depthwise                 ? tn_t_cast(&E->b, &fold->result[i], op->result->type.dtype)
+                     : fn != TN_SCALAR_NONE ? with_initial(E, d, i, fn, identity[0], &fold->result[i])
+                                            : tn_t_cast(&E->b, &fold->result[i], op->result[i].type.dtype);
+    *tn_map_at(&E->folds, TN_KEY(d)) = results;
+}
+
+/* ---- schedules ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Visits each stored access of the group: operands read at a map, run-time indices, the root's store. */
+void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context)
+{
+    for (size_t k = 0; k < g->demands.len; k++) {
+        demand *d = g->demands.at[k];
+        for (int i = 0; i < d->nargs; i++) {
+            const tn_value *x = tn_operand(d->op, i);
+            if (d->arg[i] || fuse_single_constant(x) || (d->op->code == TN_OP_gather && i == 1))
+                continue;
+            if (d->argmap[i]) {
+                visit(context, F, fuse_location(F, x), d->argmap[i], false);
+            } else if (d->op->code == TN_OP_reshape) {
+                location *as = fuse_dense(F, fuse_location(F, x)->buffer, &d->op->result->type);
+                visit(context, F, as, d->map, false);
+            }
+        }
+        for (int i = 0; d->nargs && d->argmap[0] && i < d->argmap[0]->rank; i++) {
+            const dynamic_index *dyn = d->argmap[0]->c[i].dyn;
+            if (dyn && !dyn->from && !fuse_single_constant(dyn->value))
+                visit(context, F, fuse_location(F, dyn->value), dyn->at, false);
+        }
+    }
+    demand *root = g->demands.at[0];
+    for (int i = 0; i < root->op->nresults; i++)
+        visit(context, F, fuse_location(F, &root->op->result[i]), root->map, true);
+}
+
+typedef struct stride_votes {
+    group *g;
+    int unit[FUSE_DIMS];
+    bool store[FUSE_DIMS];
+} stride_votes;
+
+static void vote(void *context, fuser *F, const location *l, const fmap *m, bool store)
+{
+    stride_votes *v = context;
+    for (int j = 0; j < v->g->ndims; j++)
+        if (!v->g->dim[j].absorbed && !tn_dim_is(v->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1)) {
+            v->unit[j]++;
+            v->store[j] |= store;
+        }
+}
+
+typedef struct merge_check {
+    group *g;
+    int a, b;
+    bool ok;
+} merge_check;
+
+static bool merges(fuser *F, const affine *at, int a, int b, tn_dim extent)
+{
+    tn_dim ca = affine_coef(F, at, a), cb = affine_coef(F, at, b);
+    return tn_dim_eq(F->session, ca, tn_dim_mul(F->session, cb, extent));
+}
+
+static void check_merge(void *context, fuser *F, const location *l, const fmap *m, bool store)
+{
+    merge_check *c = context;
+    (void)store;
+    tn_dim extent = c->g->dim[c->b].extent;
+    c->ok &= tn_dim_eq(F->session, fuse_total_stride(F, l, m, c->a), tn_dim_mul(F->session, fuse_total_stride(F, l, m, c->b), extent));
+    for (const fguard *q = m->guards; q; q = q->next)
+        c->ok &= merges(F, &q->at, c->a, c->b, extent);
+}
+
+/* Coordinates that become values must not lose a dim. */
+static bool coordinates_are_values(const group *g, int a, int b)
+{
+    for (size_t k = 0; k < g->demands.len; k++) {
+        const demand *d = g->demands.at[k];
+        if (d->op->code == TN_OP_iota || d->op->code == TN_OP_dynamic_update_slice)
+            for (int i = 0; i < d->map->rank; i++)
+                if (d->map->c[i].a.coef[a] || d->map->c[i].a.coef[b])
+                    return true;
+    }
+    return false;
+}
+
+/* Adjacent dims that every access walks as one become one. */
+void fuse_merge_dims(fuser *F, group *g)
+{
+    for (int at = 0; at + 1 < g->ndims; at++) {
+        int a = g->order[at], b = g->order[at + 1];
+        if (g->dim[a].fold != g->dim[b].fold)
+            continue;
+        merge_check c = {g, a, b, !coordinates_are_values(g, a, b)};
+        if (c.ok)
+            fuse_visit_accesses(F, g, check_merge, &c);
+        for (size_t k = 0; c.ok && k < g->demands.len; k++)
+            for (const fguard *q = g->demands.at[k]->argmap[0] ? g->demands.at[k]->argmap[0]->guards : NULL; q; q = q->next)
+                c.ok &= merges(F, &q->at, a, b, g->dim[b].extent);
+        g->dim[a].absorbed = c.ok;
+    }
+}
+
+static int64_t extent_or(tn_dim d, int64_t otherwise) { return tn_dim_is_const(d) ? d->value : otherwise; }
+
+/* Splits the row dims into grid coordinates: `tiled` (if >= 0) walks by `step` along tile axis `axis`, the others by one. */
+void emit_grid_dim(emitter *E, int j, int64_t step, int axis)
+{
+    static const char *const names[] = {"p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14", "p15"};
+    char param[8];
+    tn_extent extent = tn_extent_const(1);
+    if (axis >= 0) {
+        snprintf(param, sizeof param, "$%c", "RCABDE"[axis]);
+        extent = tn_extent_param(E->kernel, param);
+        tn_schedule_bind(E->kernel, param, step);
+        extent.size = step;
+        E->extent[axis] = extent;
+        E->rank = axis + 1 > E->rank ? axis + 1 : E->rank;
+        E->axis[j] = axis;
+    }
+    E->start[j] = tn_kernel_grid(E->kernel, names[j], fuse_whole_extent(E->F, E->g, j), extent);
+}
+
+static int pick_vector_dim(const group *g, const stride_votes *v, bool only_store)
+{
+    int best = -1, score = 0;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at], points = only_store ? v->store[j] * 100 : v->unit[j];
+        if (!g->dim[j].absorbed && points >= score && points > 0) {
+            best = j;
+            score = points;
+        }
+    }
+    for (int at = g->ndims; best < 0 && at-- > 0;)
+        if (!g->dim[g->order[at]].absorbed && !tn_dim_is(g->dim[g->order[at]].extent, 1))
+            best = g->order[at];
+    return best;
+}
+
+static void emit_point_group(fuser *F, tn_steps *steps, group *g)
+{
+    fuse_merge_dims(F, g);
+    stride_votes votes = {.g = g};
+    fuse_visit_accesses(F, g, vote, &votes);
+    emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
+    int vector = pick_vector_dim(g, &votes, true), row = -1;
+    for (int at = 0; at < g->ndims; at++)
+        if (g->order[at] != vector && !g->dim[g->order[at]].absorbed && !tn_dim_is(g->dim[g->order[at]].extent, 1))
+            row = g->order[at]; /* the innermost of the others */
+    int64_t columns = 1, rows = 1;
+    if (vector >= 0) {
+        int64_t n = extent_or(fuse_whole_extent(F, g, vector), 1024);
+        columns = tn_min(pow2_ceil(n), 8192);
+        if (row >= 0)
+            rows = tn_max(1, tn_min(4096 / columns, pow2_ceil(extent_or(fuse_whole_extent(F, g, row), 64))));
+    }
+    bool two = row >= 0 && rows > 1;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (g->dim[j].absorbed)
+            continue;
+        if (j == vector)
+            emit_grid_dim(E, j, columns, two ? 1 : 0);
+        else
+            emit_grid_dim(E, j, j == row ? rows : 1, j == row && two ? 0 : -1);
+    }
+    E->row_axes = E->rank;
+    demand *root = g->demands.at[0];
+    emit_store(E, fuse_location(F, g->root->result), root->map, emit_demand(E, root));
+    emitter_finish(E, steps);
+}
+
+/* ---- kernels with reductions ------------------------------------------------------------------------------------------------------------------- */
+
+static fold_plan plan_folds(fuser *F, group *g, int vector)
+{
+    fold_plan plan = {.lanes = vector >= 0 && g->dim[vector].fold};
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (g->dim[j].fold && !g->dim[j].absorbed && j != vector)
+            plan.dim[plan.n++] = j;
+    }
+    if (plan.lanes)
+        plan.dim[plan.n++] = vector;
+    for (int i = 0; i < plan.n; i++) {
+        bool last = plan.lanes && i == plan.n - 1;
+        plan.axis[i] = last ? 0 : -1;
+        plan.step[i] = tn_extent_const(last ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, plan.dim[i]), 4096)), 65536) : 1);
+    }
+    return plan;
+}
+
+static void keep_costly(emitter *E, demand *const *reductions, int n)
+{
+    fuser *F = E->F;
+    group *g = E->g;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < reductions[r]->nargs; i++)
+            if (reductions[r]->arg[i])
+                count_phase(g, reductions[r]->arg[i], r + 1);
+    if (g->full_root)
+        count_phase(g, g->demands.at[0], n + 1);
+    for (size_t k = 0; k < g->demands.len; k++) {
+        demand *d = g->demands.at[k];
+        d->last_phase = -1;
+        if (d->phases < 2 || !is_costly(d->op) || g->windowed)
+            continue;
+        tn_dim size = tn_dim_const(F->session, E->row_axes ? E->extent[0].size : 1);
+        for (int j = 0; j < g->ndims; j++)
+            if (g->dim[j].fold)
+                size = tn_dim_mul(F->session, size, g->dim[j].extent);
+        if (!tn_dim_is_const(size) || size->value * 4 <= F->options->target.l2_bytes) {
+            char name[32];
+            snprintf(name, sizeof name, "keep%zu", k);
+            d->local = tn_kernel_buffer(E->kernel, name, d->op->result->type.dtype, TN_LOCAL, size);
+        }
+    }
+}
+
+/* Declares every parameter before the locals come. */
+static void declare_arg(void *context, fuser *F, const location *l, const fmap *m, bool store)
+{
+    (void)F, (void)m;
+    emitter_arg(context, l->buffer, store ? TN_WRITE : TN_READ);
+}
+
+static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
+{
+    fuse_merge_dims(F, g);
+    stride_votes votes = {.g = g};
+    fuse_visit_accesses(F, g, vote, &votes);
+    int vector = pick_vector_dim(g, &votes, false);
+    emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
+    fold_plan plan = plan_folds(F, g, vector);
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (g->dim[j].fold || g->dim[j].absorbed)
+            continue;
+        bool tiled = j == vector;
+        emit_grid_dim(E, j, tiled ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, j), 256)), 256) : 1, tiled ? 0 : -1);
+    }
+    E->row_axes = E->rank;
+    demand *reductions[FUSE_OPS], *root = g->demands.at[0];
+    int n = 0;
+    for (size_t k = g->demands.len; k-- > 0;)
+        if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
+            reductions[n++] = g->demands.at[k];
+    fuse_visit_accesses(F, g, declare_arg, E);
+    keep_costly(E, reductions, n);
+    for (int i = 0; i < n; i++)
+        emit_reduction(E, reductions[i], &plan);
+
+    if (is_reduction_op(root->op)) {
+        tn_tvalue **results = tn_map_get(&E->folds, TN_KEY(root));
+        for (int i = 0; i < root->op->nresults; i++)
+            emit_store(E, fuse_location(F, &root->op->result[i]), root->map, results[i]);
+    } else if (!g->full_root) {
+        emit_store(E, fuse_location(F, root->op->result), root->map, emit_demand(E, root));
+    } else {
+        prepare_rows(E, root);
+        tn_tblock *outer = E->b.block;
+        tn_tvalue *starts[FUSE_DIMS] = {NULL};
+        for (int i = 0; i < plan.n; i++) {
+            tn_tvalue *zero = tn_t_index(&E->b, 0), *limit = tn_t_size(&E->b, fuse_whole_extent(F, g, plan.dim[i])), *step = tn_t_index(&E->b, plan.step[i].size);
+            tn_top *loop = tn_t_for(&E->b, zero, limit, step, NULL, 0);
+            starts[i] = &loop->region[0]->arg[0];
+            E->b.block = loop->region[0];
+        }
+        tn_tblock *inner = E->b.block;
+        enter_full(E, inner, starts, plan.dim, plan.n, plan.axis, plan.step);
+        emit_store(E, fuse_location(F, root->op->result), root->map, emit_full_tile(E, emit_demand(E, root)));
+        for (tn_tblock *block = inner; block != outer; block = block->parent->block) {
+            E->b.block = block;
+            tn_t_yield(&E->b, NULL, 0);
+        }
+        leave_full(E, outer, plan.dim, plan.n);
+    }
+    emitter_finish(E, steps);
+}
+
+void fuse_emit_group(fuser *F, tn_steps *steps, group *g)
+{
+    if (g->kind == GROUP_PRODUCT)
+        fuse_emit_product(F, steps, g);
+    else if (g->kind == GROUP_FOLD)
+        emit_fold_group(F, steps, g);
+    else
+        emit_point_group(F, steps, g);
+}

@@ -1,0 +1,593 @@
+/* Grouping: which operations share a kernel. One walk over a block, last operation first; when an operation is reached, every user has its place.
+ * An operation joins the one group that all its users are in, if the maps at which they read it can be written down and the group's form allows
+ * it; else it becomes the root of a group of its own and its result is stored. Cheap data movement may join several groups. */
+#include "fuse/internal.h"
+
+#include <string.h>
+
+/* ---- what kind of operation ------------------------------------------------------------------------------------------- */
+
+static bool pads_inside(const tn_op *op)
+{
+    int n;
+    const int64_t *interior = tn_attr_ints(op, TN_A_interior, &n);
+    for (int i = 0; i < n; i++)
+        if (interior[i])
+            return true;
+    return false;
+}
+
+bool op_is_special(const tn_op *op)
+{
+    switch (op->code) {
+    case TN_OP_while:
+    case TN_OP_if:
+    case TN_OP_case:
+    case TN_OP_scatter:
+    case TN_OP_sort:
+    case TN_OP_select_and_scatter:
+    case TN_OP_fft:
+    case TN_OP_cholesky:
+    case TN_OP_triangular_solve:
+    case TN_OP_rng_bit_generator:
+    case TN_OP_custom_call:
+    case TN_OP_define_dimension:
+    case TN_OP_optimization_barrier:
+        return true;
+    case TN_OP_pad:
+        return pads_inside(op);
+    default:
+        return false;
+    }
+}
+
+bool op_is_point(const tn_op *op)
+{
+    if (op_is_special(op))
+        return false;
+    unsigned traits = tn_op_traits(op->code);
+    return (traits & (TN_ELEMENTWISE | TN_MOVES_DATA)) || op->code == TN_OP_iota || op->code == TN_OP_dimension ||
+           op->code == TN_OP_bitcast_convert || op->code == TN_OP_dynamic_update_slice;
+}
+
+static bool is_view_only(const tn_op *op)
+{
+    return op->code == TN_OP_reshape || op->code == TN_OP_broadcast_in_dim || op->code == TN_OP_transpose || op->code == TN_OP_slice ||
+           op->code == TN_OP_reverse;
+}
+
+static bool is_cheap(const tn_op *op)
+{
+    if (is_view_only(op) || op->code == TN_OP_convert || op->code == TN_OP_iota || op->code == TN_OP_pad || op->code == TN_OP_dimension)
+        return true;
+    tn_scalar fn = tn_op_scalar(op);
+    return fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_CHEAP);
+}
+
+/* Operands that are more than one number: what recomputing the operation somewhere else would read again. */
+static int wide_operands(const tn_op *op)
+{
+    int n = 0;
+    for (int i = 0; i < op->noperands; i++) {
+        const tn_value *x = tn_operand(op, i);
+        const tn_tensor *constant = tn_constant_of(x);
+        n += x->type.rank > 0 && !(constant && constant->splat) &&
+             !(tn_is_op(x, TN_OP_broadcast_in_dim) && (tn_operand(x->def, 0)->type.rank == 0 || tn_constant_of(tn_operand(x->def, 0))));
+    }
+    return n;
+}
+
+static bool may_duplicate(const tn_op *op)
+{
+    return is_view_only(op) || op->code == TN_OP_iota || op->code == TN_OP_dimension || (is_cheap(op) && op->code != TN_OP_pad && wide_operands(op) <= 1);
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------------------- */
+
+static demand *first_demand(const fuser *F, const tn_op *op) { return tn_map_get(&F->demands, TN_KEY(op)); }
+
+group *fuse_group_new(fuser *F, const tn_op *root, const tn_type *type)
+{
+    group *g = TN_NEW(F->arena, group);
+    g->root = root;
+    for (int i = 0; i < type->rank; i++) {
+        g->dim[i].extent = type->dim[i];
+        g->order[i] = i;
+    }
+    g->ndims = type->rank;
+    return g;
+}
+
+/* The demand of op at map m in group g: the same one again if it exists. Maps of the operands are derived here. */
+static demand *add_demand(fuser *F, group *g, const tn_op *op, fmap *m)
+{
+    void **cell = tn_map_at(&F->demands, TN_KEY(op));
+    for (demand *d = *cell; d; d = d->next)
+        if (d->group == g && map_same(d->map, m, g->ndims))
+            return d;
+    demand *d = TN_NEW(F->arena, demand);
+    *d = (demand){.op = op, .group = g, .map = m, .nargs = op->noperands, .local = -1, .next = *cell, .phase = -1, .last_phase = -1};
+    d->argmap = TN_NEW_ARRAY(F->arena, fmap *, (size_t)op->noperands + 1);
+    d->arg = TN_NEW_ARRAY(F->arena, demand *, (size_t)op->noperands + 1);
+    *cell = d;
+    TN_PUSH(F->arena, &g->demands, d);
+    g->nops++;
+    return d;
+}
+
+static void derive_all(fuser *F, group *g, demand *d)
+{
+    for (int i = 0; i < d->nargs; i++)
+        d->argmap[i] = derive_operand(F, g, d, i);
+}
+
+/* A point operation can be computed at its map: every operand's map is known (a reshape may read a stored operand by position). */
+static bool point_is_derived(const demand *d)
+{
+    for (int i = 0; i < d->nargs; i++)
+        if (!d->argmap[i] && d->op->code != TN_OP_reshape)
+            return false;
+    return true;
+}
+
+/* ---- reductions in a group ------------------------------------------------------------------------------------------------ */
+
+static bool is_reduction(const tn_op *op)
+{
+    return op->code == TN_OP_reduce || op->code == TN_OP_reduce_window || (op->code == TN_OP_convolution && conv_is_depthwise(op));
+}
+
+bool reduce_operands_count(const tn_op *op, int *n)
+{
+    *n = op->code == TN_OP_convolution ? 1 : op->nresults;
+    return true;
+}
+
+/* Which dims of the group the map's coordinates are, one each, whole; false if it is anything else. */
+static bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
+{
+    bool used[FUSE_DIMS] = {false};
+    if (m->guards || m->movement_only || m->repeated)
+        return false;
+    for (int i = 0; i < m->rank; i++) {
+        dims[i] = -1;
+        if (tn_dim_is(type->dim[i], 1) && tn_dim_is(m->c[i].a.base, 0)) {
+            bool zero = !m->c[i].dyn;
+            for (int j = 0; j < g->ndims; j++)
+                zero &= !m->c[i].a.coef[j];
+            if (zero)
+                continue; /* a unit dim that no dim of the group walks */
+        }
+        if (m->c[i].dyn || !affine_is_dim(&m->c[i].a, g->ndims, &dims[i]) || used[dims[i]] ||
+            !tn_dim_eq(F->session, g->dim[dims[i]].extent, type->dim[i]))
+            return false;
+        used[dims[i]] = true;
+    }
+    return true;
+}
+
+static int add_fold_dim(group *g, tn_dim extent)
+{
+    g->dim[g->ndims] = (gdim){extent, true, false};
+    g->order[g->ndims] = g->ndims;
+    return g->ndims++;
+}
+
+static bool is_unit(const group *g, int j) { return tn_dim_is(g->dim[j].extent, 1); }
+
+/* The dims that the reduction folds over: those the group has, or new ones. reduced[]: extents; fold[]: the dim of each, -1 for an extent of 1 that
+ * needs none. Unit dims of the group never matter. */
+static bool choose_fold_dims(fuser *F, group *g, const int *kept, int nkept, const tn_dim *reduced, int nreduced, int *fold)
+{
+    bool is_kept[FUSE_DIMS] = {false}, has_fold = false;
+    for (int i = 0; i < nkept; i++)
+        if (kept[i] >= 0)
+            is_kept[kept[i]] = true;
+    int rest[FUSE_DIMS], nrest = 0, wanted = 0, n = 0;
+    for (int j = 0; j < g->ndims; j++)
+        has_fold |= g->dim[j].fold;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (has_fold ? g->dim[j].fold : !is_kept[j] && !is_unit(g, j))
+            rest[nrest++] = j;
+        if (has_fold && g->dim[j].fold == is_kept[j] && !is_unit(g, j))
+            return false; /* other rows */
+    }
+    for (int i = 0; i < nreduced; i++) {
+        fold[i] = -1;
+        wanted += !tn_dim_is(reduced[i], 1);
+    }
+    if (nrest == 0) {
+        if (g->ndims + nreduced > FUSE_DIMS)
+            return false;
+        for (int i = 0; i < nreduced; i++)
+            if (!tn_dim_is(reduced[i], 1) || (wanted == 0 && i == 0))
+                fold[i] = add_fold_dim(g, reduced[i]);
+        return nreduced > 0;
+    }
+    if (nrest != wanted)
+        return false;
+    for (int i = 0; i < nreduced; i++) {
+        if (tn_dim_is(reduced[i], 1))
+            continue;
+        if (!tn_dim_eq(F->session, g->dim[rest[n]].extent, reduced[i]))
+            return false;
+        fold[i] = rest[n++];
+    }
+    if (!has_fold) {
+        for (int i = 0; i < n; i++)
+            g->dim[rest[i]].fold = true;
+        g->full_root = true;
+    }
+    return true;
+}
+
+static void keep_dims(fuser *F, group *g, const fmap *from, fmap *to, const int *axes, int n)
+{
+    (void)F, (void)g;
+    for (int i = 0; i < n; i++)
+        to->c[axes[i]] = from->c[i];
+}
+
+/* reduce: operand coordinates are the kept ones and the fold dims. */
+static bool reduce_demand(fuser *F, group *g, demand *d)
+{
+    const tn_op *op = d->op;
+    int n = op->nresults, naxes, kept[FUSE_DIMS], axes[TN_MAX_RANK], fold[FUSE_DIMS], nkept = 0, k = 0;
+    const int64_t *dims = tn_attr_ints(op, TN_A_dimensions, &naxes);
+    const tn_type *type = &tn_operand(op, 0)->type;
+    if (g->windowed || g->kind == GROUP_PRODUCT || !map_picks_dims(F, g, d->map, &op->result->type, kept))
+        return false;
+    tn_dim reduced[TN_MAX_RANK];
+    for (int i = 0; i < type->rank; i++) {
+        bool folded = false;
+        for (int a = 0; a < naxes; a++)
+            folded |= dims[a] == i;
+        if (folded)
+            reduced[k++] = type->dim[i];
+        else
+            axes[nkept++] = i;
+    }
+    if (!choose_fold_dims(F, g, kept, nkept, reduced, naxes, fold))
+        return false;
+    fmap *m = map_new(F, g, type->rank);
+    keep_dims(F, g, d->map, m, axes, nkept);
+    k = 0;
+    for (int i = 0; i < type->rank; i++) {
+        bool folded = false;
+        for (int a = 0; a < naxes; a++)
+            folded |= dims[a] == i;
+        if (folded && fold[k++] >= 0)
+            m->c[i].a.coef[fold[k - 1]] = tn_dim_const(F->session, 1);
+    }
+    for (int i = 0; i < n; i++) {
+        d->argmap[i] = m;
+        d->argmap[n + i] = map_new(F, g, 0);
+    }
+    g->kind = GROUP_FOLD;
+    return true;
+}
+
+static void set_window_coord(fuser *F, fmap *m, int i, const fmap *out, int o, tn_dim low, int64_t stride, int64_t dilation, int fold, tn_dim extent)
+{
+    tn_session *s = F->session;
+    affine *a = &m->c[i].a;
+    memset(a, 0, sizeof *a);
+    a->base = tn_dim_sub(s, tn_dim_mul(s, out->c[o].a.base, tn_dim_const(s, stride)), low);
+    for (int j = 0; j < FUSE_DIMS; j++)
+        if (out->c[o].a.coef[j])
+            a->coef[j] = tn_dim_mul(s, out->c[o].a.coef[j], tn_dim_const(s, stride));
+    if (fold >= 0)
+        a->coef[fold] = tn_dim_const(s, dilation);
+    (void)extent;
+}
+
+static void guard_coord(fuser *F, fmap *m, int i, tn_dim extent)
+{
+    fguard *guard = TN_NEW(F->arena, fguard);
+    *guard = (fguard){m->c[i].a, extent, m->guards};
+    m->guards = guard;
+}
+
+/* Windows: fold dims are the taps; the operand is read at stride * out + dilation * tap - low, where that exists. */
+static bool window_demand(fuser *F, group *g, demand *d)
+{
+    const tn_op *op = d->op;
+    int rank, kept[FUSE_DIMS], n = op->nresults, q;
+    const tn_dim *window = tn_attr_dims(op, TN_A_window, &rank);
+    const tn_dim *low = tn_attr_dims(op, TN_A_padding_low, &q), *high = tn_attr_dims(op, TN_A_padding_high, &q);
+    const int64_t *stride = tn_attr_ints(op, TN_A_window_strides, &q), *dilation = tn_attr_ints(op, TN_A_window_dilation, &q);
+    const tn_type *type = &tn_operand(op, 0)->type;
+    if (g->kind != GROUP_POINT || !map_picks_dims(F, g, d->map, &op->result->type, kept) || g->ndims != d->map->rank)
+        return false;
+    int taps = 0;
+    for (int i = 0; i < rank; i++)
+        taps += !tn_dim_is(window[i], 1);
+    if (g->ndims + taps > FUSE_DIMS)
+        return false;
+    fmap *m = map_new(F, g, rank);
+    for (int i = 0; i < rank; i++) {
+        int fold = tn_dim_is(window[i], 1) ? -1 : add_fold_dim(g, window[i]);
+        set_window_coord(F, m, i, d->map, i, low[i], stride[i], dilation[i], fold, type->dim[i]);
+        if (!(low[i]->hi <= 0 && high[i]->hi <= 0))
+            guard_coord(F, m, i, type->dim[i]);
+        m->repeated |= fold >= 0;
+    }
+    for (int i = 0; i < n; i++) {
+        d->argmap[i] = m;
+        d->argmap[n + i] = map_new(F, g, 0);
+    }
+    g->kind = GROUP_FOLD;
+    g->windowed = true;
+    return true;
+}
+
+/* Depthwise convolution: a window over the left operand times the taps of the right. */
+static bool depthwise_demand(fuser *F, group *g, demand *d)
+{
+    const tn_op *op = d->op;
+    int q, kept[FUSE_DIMS];
+    const char *ll = tn_find_attr(op, TN_A_lhs_layout)->s, *rl = tn_find_attr(op, TN_A_rhs_layout)->s, *ol = tn_find_attr(op, TN_A_out_layout)->s;
+    const tn_dim *low = tn_attr_dims(op, TN_A_padding_low, &q), *high = tn_attr_dims(op, TN_A_padding_high, &q);
+    const int64_t *stride = tn_attr_ints(op, TN_A_window_strides, &q), *dilation = tn_attr_ints(op, TN_A_window_dilation, &q);
+    const tn_type *lhs = &tn_operand(op, 0)->type, *rhs = &tn_operand(op, 1)->type;
+    int rank = lhs->rank;
+    if (g->kind != GROUP_POINT || !map_picks_dims(F, g, d->map, &op->result->type, kept) || g->ndims != d->map->rank || g->ndims + rank - 2 > FUSE_DIMS)
+        return false;
+    fmap *x = map_new(F, g, rank), *w = map_new(F, g, rank);
+    int out_feature = (int)(strchr(ol, 'f') - ol);
+    x->c[strchr(ll, 'b') - ll] = d->map->c[strchr(ol, 'b') - ol];
+    x->c[strchr(ll, 'f') - ll] = d->map->c[out_feature];
+    w->c[strchr(rl, 'o') - rl] = d->map->c[out_feature];
+    for (int s = 0; s < rank - 2; s++) {
+        int i = (int)(strchr(ll, '0' + s) - ll), o = (int)(strchr(ol, '0' + s) - ol), t = (int)(strchr(rl, '0' + s) - rl);
+        int fold = tn_dim_is(rhs->dim[t], 1) ? -1 : add_fold_dim(g, rhs->dim[t]);
+        set_window_coord(F, x, i, d->map, o, low[s], stride[s], dilation[s], fold, lhs->dim[i]);
+        if (fold >= 0)
+            w->c[t].a.coef[fold] = tn_dim_const(F->session, 1);
+        if (!(low[s]->hi <= 0 && high[s]->hi <= 0))
+            guard_coord(F, x, i, lhs->dim[i]);
+    }
+    x->repeated = w->repeated = true;
+    d->argmap[0] = x;
+    d->argmap[1] = w;
+    g->kind = GROUP_FOLD;
+    g->windowed = true;
+    return true;
+}
+
+static bool reduction_demand(fuser *F, group *g, demand *d)
+{
+    return d->op->code == TN_OP_reduce          ? reduce_demand(F, g, d)
+           : d->op->code == TN_OP_reduce_window ? window_demand(F, g, d)
+                                                : depthwise_demand(F, g, d);
+}
+
+/* ---- the walk --------------------------------------------------------------------------------------------------------------- */
+
+/* Maps at which one group reads the operation. */
+typedef struct reading {
+    group *g;
+    TN_VEC(fmap *) maps;
+} reading;
+typedef TN_VEC(reading) readings;
+
+static void add_reading(fuser *F, readings *r, group *g, fmap *m)
+{
+    size_t i = 0;
+    while (i < r->len && r->at[i].g != g)
+        i++;
+    if (i == r->len)
+        TN_PUSH(F->arena, r, ((reading){.g = g}));
+    for (size_t k = 0; k < r->at[i].maps.len; k++)
+        if (map_same(r->at[i].maps.at[k], m, g->ndims))
+            return;
+    TN_PUSH(F->arena, &r->at[i].maps, m);
+}
+
+/* Maps of dynamic indices that demand `d` reads from its operand i. */
+static bool read_dynamic(fuser *F, readings *r, const demand *d, int i)
+{
+    const fmap *m = d->argmap[0];
+    bool any = false;
+    for (int k = 0; m && k < m->rank; k++)
+        if (m->c[k].dyn && m->c[k].dyn->operand == i && m->c[k].dyn->value == tn_operand(d->op, i)) {
+            add_reading(F, r, d->group, m->c[k].dyn->at);
+            any = true;
+        }
+    return any;
+}
+
+static const char *collect_readings(fuser *F, const tn_op *op, readings *r)
+{
+    if (op->nresults != 1)
+        return "it has several results";
+    if (!op->result->uses)
+        return "nothing uses it";
+    for (const tn_use *use = op->result->uses; use; use = use->next) {
+        const tn_op *user = use->user;
+        int i = (int)(use - user->operand);
+        if (user->block != op->block)
+            return "a nested region reads it";
+        if (user->code == TN_OP_return)
+            return "it is an output";
+        demand *d = first_demand(F, user);
+        if (!d)
+            return "its user is a kernel of its own form";
+        for (; d; d = d->next) {
+            if ((user->code == TN_OP_gather || user->code == TN_OP_dynamic_slice) && i > 0) {
+                read_dynamic(F, r, d, i);
+                continue;
+            }
+            if (user->code == TN_OP_dynamic_update_slice && i == 1)
+                return "an update is read at run-time positions";
+            if (!d->argmap[i])
+                return "a reshape merges dimensions that the consumer walks apart";
+            add_reading(F, r, d->group, d->argmap[i]);
+        }
+    }
+    return r->len ? NULL : "nothing reads its elements";
+}
+
+static void link_users(fuser *F, const tn_op *op)
+{
+    for (const tn_use *use = op->result->uses; use; use = use->next) {
+        int i = (int)(use - use->user->operand);
+        for (demand *d = first_demand(F, use->user); d; d = d->next) {
+            for (demand *mine = first_demand(F, op); mine; mine = mine->next) {
+                if (mine->group != d->group)
+                    continue;
+                if (d->argmap[i] && map_same(mine->map, d->argmap[i], d->group->ndims))
+                    d->arg[i] = mine;
+                const fmap *m = d->argmap[0];
+                for (int k = 0; m && k < m->rank; k++) {
+                    dynamic_index *dyn = m->c[k].dyn;
+                    if (dyn && dyn->operand == i && dyn->value == op->result && map_same(mine->map, dyn->at, d->group->ndims))
+                        dyn->from = mine;
+                }
+            }
+        }
+    }
+}
+
+static void drop_demands(fuser *F, const tn_op *op)
+{
+    void **cell = tn_map_at(&F->demands, TN_KEY(op));
+    for (demand *d = *cell; d; d = d->next) {
+        group *g = d->group;
+        for (size_t i = 0; i < g->demands.len; i++)
+            if (g->demands.at[i] == d) {
+                memmove(&g->demands.at[i], &g->demands.at[i + 1], sizeof(demand *) * (g->demands.len - i - 1));
+                g->demands.len--;
+                g->nops--;
+                break;
+            }
+    }
+    *cell = NULL;
+}
+
+static const char *join_point(fuser *F, const tn_op *op, const readings *r)
+{
+    if (r->len > 1 && !may_duplicate(op))
+        return "several kernels use it and it is not cheap";
+    for (size_t i = 0; i < r->len; i++) {
+        group *g = r->at[i].g;
+        if (g->nops > FUSE_OPS || (size_t)op->noperands > 8)
+            return "the kernel is large already";
+        if (r->at[i].maps.len > 4)
+            return "it is read in too many ways";
+        for (size_t k = 0; k < r->at[i].maps.len; k++) {
+            fmap *m = r->at[i].maps.at[k];
+            if (m->movement_only && !is_view_only(op) && op->code != TN_OP_convert)
+                return "a product reads it";
+            if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
+                return "it would be computed once for every tap of a window";
+        }
+        if (op->code == TN_OP_concatenate && (op->noperands > 2 || g->kind != GROUP_POINT))
+            return "concatenation in place";
+    }
+    for (size_t i = 0; i < r->len; i++)
+        for (size_t k = 0; k < r->at[i].maps.len; k++) {
+            demand *d = add_demand(F, r->at[i].g, op, r->at[i].maps.at[k]);
+            derive_all(F, r->at[i].g, d);
+            if (!point_is_derived(d)) {
+                drop_demands(F, op);
+                return "it cannot be read at the consumer's coordinates";
+            }
+        }
+    return NULL;
+}
+
+static const char *join_one(fuser *F, const tn_op *op, const readings *r, bool (*derive)(fuser *, group *, demand *), const char *otherwise)
+{
+    if (r->len != 1 || r->at[0].maps.len != 1)
+        return "several kernels use it";
+    demand *d = add_demand(F, r->at[0].g, op, r->at[0].maps.at[0]);
+    if (derive(F, r->at[0].g, d))
+        return NULL;
+    drop_demands(F, op);
+    return otherwise;
+}
+
+static bool product_joins(fuser *F, group *g, demand *d)
+{
+    if (g->kind != GROUP_POINT || g->ndims != d->map->rank || d->map->guards || d->map->repeated || d->map->movement_only)
+        return false;
+    for (int i = 0; i < d->map->rank; i++) {
+        int dim;
+        if (d->map->c[i].dyn || !affine_is_dim(&d->map->c[i].a, g->ndims, &dim) || dim != i)
+            return false;
+    }
+    return product_demand(F, g, d);
+}
+
+static void note_refusal(fuser *F, const tn_op *op, const char *why)
+{
+    const tn_op *user = op->nresults && op->result->uses ? op->result->uses->user : NULL;
+    TN_PUSH(F->arena, &F->refusals, ((tn_refusal){op, user, why}));
+}
+
+static bool make_root(fuser *F, const tn_op *op)
+{
+    const tn_type *type = &op->result->type;
+    group *g = fuse_group_new(F, op, type);
+    *tn_map_at(&F->roots, TN_KEY(op)) = g;
+    fmap *m = map_identity(F, g, type->rank, NULL);
+    demand *d = add_demand(F, g, op, m);
+    if (is_reduction(op))
+        return reduction_demand(F, g, d);
+    if (tn_op_traits(op->code) & TN_CONTRACTS)
+        return product_joins(F, g, d);
+    derive_all(F, g, d);
+    return point_is_derived(d);
+}
+
+/* Concatenation stores each operand into its part; operands computed for it alone are computed there. */
+static bool is_in_place_part(const tn_op *concat, int i)
+{
+    const tn_value *v = tn_operand(concat, i);
+    return v->def && v->def->block == concat->block && v->def->code != TN_OP_constant && v->def->nresults == 1 && tn_has_one_use(v) &&
+           !op_is_special(v->def);
+}
+
+static void want_parts(fuser *F, const tn_op *concat)
+{
+    for (int i = 0; i < concat->noperands; i++)
+        if (is_in_place_part(concat, i))
+            *tn_map_at(&F->wanted, TN_KEY(tn_operand(concat, i))) = (void *)concat;
+}
+
+static void group_op(fuser *F, const tn_op *op)
+{
+    if (op->code == TN_OP_return || op->code == TN_OP_constant || op_is_special(op))
+        return;
+    bool unused = true;
+    for (int i = 0; i < op->nresults; i++)
+        unused &= !op->result[i].uses;
+    if (unused)
+        return;
+    readings r = {0};
+    const char *why = F->options->no_fusion && !is_view_only(op) && op->code != TN_OP_iota ? "fusion is off" : collect_readings(F, op, &r);
+    if (!why)
+        why = op_is_point(op)      ? join_point(F, op, &r)
+              : is_reduction(op)   ? join_one(F, op, &r, reduction_demand, "the consumer's rows are not those of the reduction")
+                                   : join_one(F, op, &r, product_joins, "the consumer does not walk the product's result element by element");
+    if (!why) {
+        link_users(F, op);
+        return;
+    }
+    note_refusal(F, op, why);
+    if (op->code == TN_OP_concatenate) {
+        want_parts(F, op);
+        return;
+    }
+    if (!make_root(F, op))
+        F->status = tn_error(F->session, TN_UNSUPPORTED, op->loc, "%s: this form has no lowering", tn_op_name(op->code));
+}
+
+bool fuse_group_block(fuser *F, const tn_block *block)
+{
+    for (const tn_op *op = block->last; op && F->status == TN_OK; op = op->prev)
+        group_op(F, op);
+    return F->status == TN_OK;
+}

@@ -1,0 +1,203 @@
+/* Shared inside src/fuse.
+ *
+ * A group is one kernel. It has an iteration space (dims), a root operation whose result is stored, and operations computed inside it. An
+ * operation inside is *demanded* at a map: the coordinates of its result as affine functions of the group's dims (plus, for
+ * gather and its kin, index values computed at run time). Grouping walks the block backwards and derives operands' maps from their
+ * users' (map.c says how for each operation); what cannot be written so is stored in a buffer of its own. So a reshape, transpose, slice,
+ * broadcast or pad inside a group costs nothing but a different view. */
+#ifndef TN_FUSE_INTERNAL_H
+#define TN_FUSE_INTERNAL_H
+
+#include "fuse/fuse.h"
+
+enum { FUSE_DIMS = 16, FUSE_ARGS = 40, FUSE_OPS = 400 };
+
+/* base + sum coef[j] * dim j; coef NULL: 0. */
+typedef struct affine {
+    tn_dim coef[FUSE_DIMS];
+    tn_dim base;
+} affine;
+
+typedef struct fmap fmap;
+typedef struct demand demand;
+typedef struct group group;
+
+/* An index read at run time: clamp(index value at `at`, 0, limit) */
+typedef struct dynamic_index {
+    int operand;         /* of the op that demands it */
+    const tn_value *value;
+    fmap *at;
+    demand *from;        /* computed in the group; NULL: stored */
+    tn_dim limit;
+} dynamic_index;
+
+typedef struct coord {
+    affine a;
+    dynamic_index *dyn; /* added, if not NULL */
+} coord;
+
+typedef struct fguard {
+    affine at; /* 0 <= at < limit */
+    tn_dim limit;
+    struct fguard *next;
+} fguard;
+
+struct fmap {
+    int rank;
+    coord *c;
+    fguard *guards;
+    bool movement_only; /* read by a product: nothing may be computed on the way */
+    bool repeated;      /* read several times (window taps): only cheap work on the way */
+};
+
+enum { DEMAND_ARGS = 64 };
+struct demand {
+    const tn_op *op;
+    group *group;
+    fmap *map;
+    int nargs;
+    fmap **argmap; /* NULL entry: cannot be derived */
+    demand **arg;  /* NULL: the operand is stored (or constant) */
+    int phase;     /* of `tile` */
+    tn_tvalue *tile;
+    int phases;      /* how many different phases asked for it */
+    int last_phase;
+    int local;       /* kernel buffer that keeps it between phases, -1: none */
+    demand *next;    /* of the same op */
+};
+
+typedef struct gdim {
+    tn_dim extent;
+    bool fold;     /* reduced over */
+    bool absorbed; /* merged into the dim after it in order */
+} gdim;
+
+typedef enum group_kind { GROUP_POINT, GROUP_FOLD, GROUP_PRODUCT } group_kind;
+
+struct group {
+    group_kind kind;
+    const tn_op *root;
+    int ndims;
+    gdim dim[FUSE_DIMS];
+    int order[FUSE_DIMS]; /* dims from outermost to innermost */
+    bool windowed;        /* fold dims are window taps */
+    bool full_root;       /* the root runs over the fold dims too */
+    const tn_op *product;
+    demand *product_demand;
+    TN_VEC(fmap *) maps;
+    TN_VEC(demand *) demands; /* in order of discovery: users before producers */
+    size_t nops;
+};
+
+/* Where a stored value lies: strides of a row-major tensor, or a part of one (concatenation in place). */
+typedef struct location {
+    int buffer;
+    tn_dim stride[TN_MAX_RANK];
+    tn_dim offset;
+} location;
+
+typedef struct fuser {
+    tn_session *session;
+    tn_program *program;
+    const tn_fuse_options *options;
+    tn_arena *arena;
+    tn_map demands;   /* op -> demand list (all groups) */
+    tn_map roots;     /* op -> group */
+    tn_map locations; /* value -> location */
+    tn_map packed;    /* constant packings by key text -> buffer + 1 */
+    tn_map wanted;    /* value -> location chosen before it is computed (concatenation in place) */
+    int next_kernel;
+    TN_VEC(tn_refusal) refusals;
+    tn_status status;
+} fuser;
+
+/* affine arithmetic (map.c) */
+static inline tn_dim affine_coef(fuser *F, const affine *a, int j) { return a->coef[j] ? a->coef[j] : tn_dim_const(F->session, 0); }
+bool affine_is_dim(const affine *a, int ndims, int *dim); /* exactly one dim, coefficient 1, base 0 */
+fmap *map_new(fuser *F, group *g, int rank);
+bool map_same(const fmap *a, const fmap *b, int ndims);
+fmap *map_identity(fuser *F, group *g, int rank, const int *dims);
+/* The map at which `op`, demanded at d->map, reads operand i; NULL: not affine. May split dims of the group. */
+fmap *derive_operand(fuser *F, group *g, demand *d, int i);
+
+/* group.c */
+bool fuse_group_block(fuser *F, const tn_block *block);
+bool op_is_point(const tn_op *op);
+bool op_is_special(const tn_op *op);
+const char *op_unsupported(const tn_op *op); /* why, or NULL */
+bool reduce_operands_count(const tn_op *op, int *n);
+
+/* locations and buffers (fuse.c) */
+int fuse_buffer(fuser *F, tn_pbuffer_kind kind, const tn_type *type, const char *name);
+location *fuse_location(fuser *F, const tn_value *v); /* of a stored value; makes the buffer when new */
+location *fuse_dense(fuser *F, int buffer, const tn_type *type);
+tn_step *fuse_step(fuser *F, tn_steps *steps, tn_step_kind kind, const tn_op *op);
+/* Writes v's elements to a location of its shape. */
+void fuse_emit_copy(fuser *F, tn_steps *steps, const tn_value *v, const location *to, const tn_op *op);
+/* The buffer in which v lies alone, row-major (steps take buffers, not views): a copy if it does not lie so. */
+int fuse_dense_buffer(fuser *F, tn_steps *steps, const tn_value *v, const tn_op *op);
+group *fuse_group_new(fuser *F, const tn_op *root, const tn_type *type);
+void fuse_block(fuser *F, const tn_block *block, tn_steps *steps);
+
+/* emit.c: kernels of groups */
+void fuse_emit_group(fuser *F, tn_steps *steps, group *g);
+/* special.c */
+void fuse_emit_special(fuser *F, tn_steps *steps, const tn_op *op);
+
+/* A kernel being made (emit.c, product.c, special.c). */
+typedef struct emitter {
+    fuser *F;
+    group *g;
+    tn_kernel *kernel;
+    tn_tbuilder b;
+    int phase;
+    int rank;                        /* tile axes of this phase */
+    tn_extent extent[TN_TILE_RANK];
+    tn_tvalue *start[FUSE_DIMS];     /* by group dim; NULL: not in scope in this phase */
+    int axis[FUSE_DIMS];             /* tile axis of a dim, -1: a point */
+    int arg_buffer[FUSE_ARGS];       /* program buffer of kernel parameter i */
+    int nargs;
+    tn_map folds;                    /* reduce op -> tn_tvalue * array of its results (row tiles) */
+    int row_axes;                    /* leading tile axes that row values have */
+    tn_map views;                    /* cache */
+    TN_VEC(const tn_op *) ops;
+} emitter;
+emitter *emitter_new(fuser *F, group *g, const char *stem);
+/* kernel parameter for a program buffer */
+int emitter_arg(emitter *E, int buffer, tn_buffer_mode mode);
+tn_tvalue *emit_demand(emitter *E, demand *d);
+tn_tvalue *emit_operand(emitter *E, demand *d, int i);
+void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *value);
+/* A load of a stored value at a map. padding: what guarded-off elements give (NULL: 0 when guarded). */
+tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_number *padding);
+tn_tvalue *emit_affine(emitter *E, const affine *a); /* as an i64 tile or scalar of this phase */
+tn_tvalue *emit_scalar_region(emitter *E, tn_tbuilder *b, const tn_block *region, tn_tvalue *const *args, int which);
+void emitter_finish(emitter *E, tn_steps *steps);
+tn_ttype emitter_type(const emitter *E, tn_dtype dtype);
+/* emit.c, for product.c */
+typedef void access_visit(void *context, fuser *F, const location *l, const fmap *m, bool store);
+void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context);
+void fuse_merge_dims(fuser *F, group *g);
+tn_dim fuse_total_stride(fuser *F, const location *l, const fmap *m, int j);
+tn_dim fuse_whole_extent(fuser *F, const group *g, int j);
+void emit_grid_dim(emitter *E, int j, int64_t step, int axis);
+tn_tvalue *emit_full_tile(emitter *E, tn_tvalue *v);
+const tn_tensor *fuse_single_constant(const tn_value *v);
+tn_dtype fuse_accumulator(tn_dtype dtype);
+/* map.c: splits dim j into j (outer) and a new dim (inner), in all maps. */
+int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner);
+/* product.c */
+void fuse_emit_product(fuser *F, tn_steps *steps, group *g);
+/* derives the two operands' maps of a product or convolution; appends the contracted dims to the group. False: no lowering in this form. */
+bool product_demand(fuser *F, group *g, demand *d);
+bool conv_is_depthwise(const tn_op *op);
+
+static inline int64_t pow2_ceil(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n && p < (INT64_C(1) << 40))
+        p *= 2;
+    return p;
+}
+
+#endif

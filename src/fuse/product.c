@@ -1,0 +1,578 @@
+/* Products and convolutions: a group whose root's elements need a sum of products.
+ *
+ * Dims of the group are those of the product's result (batch, rows, columns), then the contracted ones. Rows and columns become the axes of an
+ * accumulator tile; everything else a grid coordinate or a range of the fold. A right operand that is constant is packed once, at load, into
+ * panels of the register tile's width (performance.md A3); a convolution is the same product with the taps among the contracted dims, and
+ * rows found by an index tile where the pixels of the result are not evenly spaced in the operand (reference/tile.md section 6).
+ * Convolutions come here without padding, dilation of the operand or reversal, with features last: canonicalize makes them so. */
+#include "fuse/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- which dims contract ------------------------------------------------------------------------------------------------- */
+
+static int contract_dim(fuser *F, group *g, tn_dim extent)
+{
+    if (g->ndims == FUSE_DIMS)
+        return -1;
+    (void)F;
+    g->dim[g->ndims] = (gdim){extent, true, false};
+    g->order[g->ndims] = g->ndims;
+    return g->ndims++;
+}
+
+static bool dot_demand(fuser *F, group *g, demand *d)
+{
+    const tn_op *op = d->op;
+    int nb, nc, q;
+    const int64_t *lb = tn_attr_ints(op, TN_A_lhs_batch, &nb), *rb = tn_attr_ints(op, TN_A_rhs_batch, &q);
+    const int64_t *lc = tn_attr_ints(op, TN_A_lhs_contract, &nc), *rc = tn_attr_ints(op, TN_A_rhs_contract, &q);
+    const tn_type *lt = &tn_operand(op, 0)->type, *rt = &tn_operand(op, 1)->type;
+    if (g->ndims + nc > FUSE_DIMS)
+        return false;
+    fmap *l = map_new(F, g, lt->rank), *r = map_new(F, g, rt->rank);
+    bool lused[TN_MAX_RANK] = {false}, rused[TN_MAX_RANK] = {false};
+    int next = 0;
+    for (int i = 0; i < nb; i++) {
+        l->c[lb[i]] = r->c[rb[i]] = d->map->c[next++];
+        lused[lb[i]] = rused[rb[i]] = true;
+    }
+    for (int i = 0; i < nc; i++) {
+        int k = contract_dim(F, g, lt->dim[lc[i]]);
+        l->c[lc[i]].a.coef[k] = r->c[rc[i]].a.coef[k] = tn_dim_const(F->session, 1);
+        lused[lc[i]] = rused[rc[i]] = true;
+    }
+    for (int i = 0; i < lt->rank; i++)
+        if (!lused[i])
+            l->c[i] = d->map->c[next++];
+    for (int i = 0; i < rt->rank; i++)
+        if (!rused[i])
+            r->c[i] = d->map->c[next++];
+    if (nc == 0) /* an outer product: one trip */
+        contract_dim(F, g, tn_dim_const(F->session, 1));
+    l->movement_only = r->movement_only = true;
+    d->argmap[0] = l;
+    d->argmap[1] = r;
+    return true;
+}
+
+static int layout_at(const tn_op *op, tn_attr_name name, char c) { return (int)(strchr(tn_find_attr(op, name)->s, c) - tn_find_attr(op, name)->s); }
+
+bool conv_is_depthwise(const tn_op *op)
+{
+    const tn_type *rhs = &tn_operand(op, 1)->type;
+    int64_t groups = tn_attr_int(op, TN_A_feature_group_count, 1);
+    return groups > 1 && tn_dim_is(rhs->dim[layout_at(op, TN_A_rhs_layout, 'o')], groups) && tn_dim_is(rhs->dim[layout_at(op, TN_A_rhs_layout, 'i')], 1);
+}
+
+static bool conv_is_plain(const tn_op *op)
+{
+    int n, q;
+    const tn_dim *low = tn_attr_dims(op, TN_A_padding_low, &n), *high = tn_attr_dims(op, TN_A_padding_high, &q);
+    const int64_t *base = tn_attr_ints(op, TN_A_base_dilation, &q), *reversal = tn_attr_ints(op, TN_A_window_reversal, &q);
+    for (int i = 0; i < n; i++)
+        if (!tn_dim_is(low[i], 0) || !tn_dim_is(high[i], 0) || base[i] != 1 || reversal[i])
+            return false;
+    int rank = n + 2;
+    return tn_attr_int(op, TN_A_batch_group_count, 1) == 1 && layout_at(op, TN_A_lhs_layout, 'f') == rank - 1 && layout_at(op, TN_A_out_layout, 'f') == rank - 1;
+}
+
+static bool conv_demand(fuser *F, group *g, demand *d)
+{
+    const tn_op *op = d->op;
+    int n, q;
+    const int64_t *stride = tn_attr_ints(op, TN_A_window_strides, &n), *dilation = tn_attr_ints(op, TN_A_window_dilation, &q);
+    int64_t groups = tn_attr_int(op, TN_A_feature_group_count, 1);
+    const tn_type *rt = &tn_operand(op, 1)->type;
+    tn_session *s = F->session;
+    if (!conv_is_plain(op) || g->ndims + n + 2 > FUSE_DIMS)
+        return false;
+    fmap *l = map_new(F, g, n + 2), *r = map_new(F, g, n + 2);
+    int lf = n + 1, of = n + 1, ro = layout_at(op, TN_A_rhs_layout, 'o'), ri = layout_at(op, TN_A_rhs_layout, 'i');
+    r->c[ro] = d->map->c[of];
+    l->c[layout_at(op, TN_A_lhs_layout, 'b')] = d->map->c[layout_at(op, TN_A_out_layout, 'b')];
+    int group_dim = -1;
+    if (groups > 1) { /* the result's feature is group * size + feature in the group */
+        int dim = of;
+        tn_dim size = tn_dim_floordiv(s, g->dim[dim].extent, tn_dim_const(s, groups));
+        fuse_split_dim(F, g, dim, tn_dim_const(s, groups), size);
+        r->c[ro] = d->map->c[of];
+        group_dim = dim;
+    }
+    for (int i = 0; i < n; i++) {
+        int li = layout_at(op, TN_A_lhs_layout, (char)('0' + i)), ti = layout_at(op, TN_A_rhs_layout, (char)('0' + i));
+        int oi = layout_at(op, TN_A_out_layout, (char)('0' + i));
+        int k = contract_dim(F, g, rt->dim[ti]);
+        for (int j = 0; j < FUSE_DIMS; j++)
+            if (d->map->c[oi].a.coef[j])
+                l->c[li].a.coef[j] = tn_dim_mul(s, d->map->c[oi].a.coef[j], tn_dim_const(s, stride[i]));
+        l->c[li].a.coef[k] = tn_dim_const(s, dilation[i]);
+        r->c[ti].a.coef[k] = tn_dim_const(s, 1);
+    }
+    int k = contract_dim(F, g, rt->dim[ri]);
+    l->c[lf].a.coef[k] = r->c[ri].a.coef[k] = tn_dim_const(s, 1);
+    if (group_dim >= 0)
+        l->c[lf].a.coef[group_dim] = rt->dim[ri];
+    l->movement_only = r->movement_only = true;
+    d->argmap[0] = l;
+    d->argmap[1] = r;
+    return true;
+}
+
+bool product_demand(fuser *F, group *g, demand *d)
+{
+    if (!(d->op->code == TN_OP_dot_general ? dot_demand(F, g, d) : conv_demand(F, g, d)))
+        return false;
+    g->kind = GROUP_PRODUCT;
+    g->product = d->op;
+    g->product_demand = d;
+    return true;
+}
+
+/* ---- accesses of the operands ------------------------------------------------------------------------------------------------- */
+
+/* What an operand reads in the end: a stored value at a map, through views only. */
+typedef struct source {
+    const location *l;
+    const fmap *m;
+    const tn_value *value;
+    bool views_only; /* else something (a convert) is computed on the way */
+} source;
+
+static source operand_source(fuser *F, demand *d, int i)
+{
+    source s = {.views_only = true};
+    while (d->arg[i]) {
+        d = d->arg[i];
+        i = 0;
+        s.views_only &= d->op->code != TN_OP_convert;
+    }
+    s.value = tn_operand(d->op, i);
+    s.l = fuse_location(F, s.value);
+    s.m = d->argmap[i];
+    if (!s.m) { /* a reshape of a stored operand */
+        location *as = fuse_dense(F, s.l->buffer, &d->op->result->type);
+        as->offset = s.l->offset;
+        s.l = as;
+        s.m = d->map;
+    }
+    return s;
+}
+
+static bool is_fixed(const fuser *F, const location *l)
+{
+    const tn_pbuffer *p = &F->program->buffers.at[l->buffer];
+    return p->kind == TN_B_CONSTANT || p->persistent;
+}
+
+/* The operand is read at different places for different values of dim j (a constant of one value has strides 0 all the same). */
+static bool map_uses(const fmap *m, int j)
+{
+    for (int i = 0; i < m->rank; i++)
+        if (m->c[i].a.coef[j])
+            return true;
+    return false;
+}
+
+/* ---- packing ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct packing {
+    int buffer;
+    int lead[FUSE_DIMS], nlead; /* group dims outside the matrix: groups, batches, taps that are ranges */
+    tn_dim lead_stride[FUSE_DIMS];
+    int64_t panel;
+} packing;
+
+/* Group dims that dim j stands for: those absorbed into it, then itself. */
+static int parts_of(const group *g, int j, int *parts)
+{
+    int at = 0, n = 0, from;
+    if (j < 0)
+        return 0;
+    while (g->order[at] != j)
+        at++;
+    for (from = at; from > 0 && g->dim[g->order[from - 1]].absorbed; from--)
+        ;
+    for (; from <= at; from++)
+        parts[n++] = g->order[from];
+    return n;
+}
+
+typedef struct pack_dim {
+    tn_dim extent, from, to; /* strides in the source and in the packed form */
+} pack_dim;
+
+/* to[lead][panel][k][c] := from[...], 0 past the last column. */
+static void emit_pack(fuser *F, tn_steps *steps, group *g, const source *src, int buffer, const pack_dim *dim, int ndims, tn_dim column_stride,
+                      tn_dim columns, int64_t panel)
+{
+    tn_session *s = F->session;
+    tn_dim one = tn_dim_const(s, 1), width = tn_dim_const(s, panel), zero = tn_dim_const(s, 0);
+    emitter *E = emitter_new(F, NULL, "pack");
+    E->b.loc = g->root->loc;
+    int from = emitter_arg(E, src->l->buffer, TN_READ), to = emitter_arg(E, buffer, TN_WRITE);
+    tn_dim shape[TN_MAX_RANK], a[TN_MAX_RANK], b[TN_MAX_RANK], coef[TN_MAX_RANK], offset = src->l->offset;
+    for (int i = 0; i < src->m->rank; i++)
+        offset = tn_dim_add(s, offset, tn_dim_mul(s, src->l->stride[i], src->m->c[i].a.base));
+    tn_subscript subs[TN_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < ndims; i++, n++) {
+        char name[16];
+        snprintf(name, sizeof name, "d%d", i);
+        bool last = i == ndims - 1;
+        tn_extent step = tn_extent_const(1);
+        if (last) {
+            step = tn_extent_param(E->kernel, "$R");
+            int64_t rows = tn_dim_is_const(dim[i].extent) ? tn_min(64, pow2_ceil(dim[i].extent->value)) : 64;
+            tn_schedule_bind(E->kernel, "$R", rows);
+            step.size = rows;
+            E->extent[0] = step;
+        }
+        tn_tvalue *start = tn_kernel_grid(E->kernel, name, dim[i].extent, step);
+        shape[n] = dim[i].extent;
+        a[n] = dim[i].from;
+        b[n] = dim[i].to;
+        coef[n] = zero;
+        subs[n] = last ? tn_sub_block(start, 0) : tn_sub_point(start);
+    }
+    tn_dim panels = tn_dim_ceildiv(s, columns, width);
+    shape[n] = panels, a[n] = tn_dim_mul(s, column_stride, width), coef[n] = width;
+    b[n] = tn_dim_mul(s, width, dim[ndims].extent); /* rows of a whole panel, from the caller */
+    subs[n++] = tn_sub_point(tn_kernel_grid(E->kernel, "panel", panels, tn_extent_const(1)));
+    shape[n] = width, a[n] = column_stride, b[n] = one, coef[n] = one;
+    subs[n] = tn_sub_block(tn_t_index(&E->b, 0), 1);
+    subs[n++].inside = true;
+    E->extent[1] = tn_extent_const(panel);
+    E->rank = 2;
+    tn_view *x = tn_kernel_view(E->kernel, "from", from, n, shape, a, offset), *y = tn_kernel_view(E->kernel, "to", to, n, shape, b, zero);
+    tn_view_guard(E->kernel, x, coef, zero, columns);
+    x->padded = true;
+    x->padding = tn_number_from_int(src->value->type.dtype, 0);
+    tn_tvalue *v = tn_t_load(&E->b, x, subs, emitter_type(E, src->value->type.dtype));
+    tn_t_store(&E->b, y, subs, v);
+    emitter_finish(E, steps);
+}
+
+/* The packed form of the right operand, made when first wanted. */
+static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src, int kdim, int ndim, int64_t panel)
+{
+    tn_session *s = F->session;
+    packing p = {.panel = panel};
+    int kparts[FUSE_DIMS], nparts[FUSE_DIMS];
+    int nk = parts_of(g, kdim, kparts), nn = parts_of(g, ndim, nparts);
+    tn_dim columns = ndim >= 0 ? fuse_whole_extent(F, g, ndim) : tn_dim_const(s, 1), rows = fuse_whole_extent(F, g, kdim);
+    tn_dim width = tn_dim_const(s, panel), size = tn_dim_mul(s, rows, tn_dim_mul(s, tn_dim_ceildiv(s, columns, width), width));
+    pack_dim dim[FUSE_DIMS + 1];
+    int n = 0;
+    for (int at = g->ndims; at-- > 0;) { /* innermost lead dim first: strides grow outwards */
+        int j = g->order[at];
+        bool matrix = false;
+        for (int i = 0; i < nk; i++)
+            matrix |= kparts[i] == j;
+        for (int i = 0; i < nn; i++)
+            matrix |= nparts[i] == j;
+        if (matrix || !map_uses(src->m, j))
+            continue;
+        p.lead[p.nlead] = j;
+        p.lead_stride[p.nlead++] = size;
+        size = tn_dim_mul(s, size, g->dim[j].extent);
+    }
+    for (int i = p.nlead; i-- > 0;)
+        dim[n++] = (pack_dim){g->dim[p.lead[i]].extent, fuse_total_stride(F, src->l, src->m, p.lead[i]), p.lead_stride[i]};
+    for (int i = 0; i < nk; i++) {
+        tn_dim inner = tn_dim_const(s, 1);
+        for (int k = i + 1; k < nk; k++)
+            inner = tn_dim_mul(s, inner, g->dim[kparts[k]].extent);
+        dim[n++] = (pack_dim){g->dim[kparts[i]].extent, fuse_total_stride(F, src->l, src->m, kparts[i]), tn_dim_mul(s, inner, width)};
+    }
+    dim[n] = (pack_dim){rows, NULL, NULL};
+    tn_dim column_stride = ndim >= 0 ? fuse_total_stride(F, src->l, src->m, ndim) : tn_dim_const(s, 0);
+
+    tn_text key = {.arena = F->arena};
+    tn_text_add(&key, "%d panel %lld columns ", src->l->buffer, (long long)panel);
+    tn_text_dim(&key, columns);
+    for (int i = 0; i < n; i++) {
+        tn_text_add(&key, ";");
+        tn_text_dim(&key, dim[i].extent), tn_text_add(&key, "*"), tn_text_dim(&key, dim[i].from);
+    }
+    tn_text_add(&key, "+");
+    tn_text_dim(&key, column_stride);
+    for (int i = 0; i < src->m->rank; i++)
+        tn_text_add(&key, "@"), tn_text_dim(&key, src->m->c[i].a.base);
+    void **known = tn_map_at_str(&F->packed, key.at);
+    if (*known) {
+        p.buffer = (int)(intptr_t)*known - 1;
+        return p;
+    }
+    tn_type type = tn_type_make(src->value->type.dtype, 1, &size);
+    p.buffer = fuse_buffer(F, TN_B_TEMP, &type, "packed");
+    *known = (void *)(intptr_t)(p.buffer + 1);
+    emit_pack(F, steps, g, src, p.buffer, dim, n, column_stride, columns, panel);
+    return p;
+}
+
+static tn_tvalue *load_packed(emitter *E, const packing *p, int kdim, int ndim, tn_dtype dtype)
+{
+    fuser *F = E->F;
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], one = tn_dim_const(F->session, 1);
+    tn_subscript subs[TN_MAX_RANK];
+    int n = 0;
+    for (int i = p->nlead; i-- > 0; n++) {
+        int j = p->lead[i];
+        shape[n] = E->g->dim[j].extent;
+        stride[n] = p->lead_stride[i];
+        subs[n] = tn_sub_point(E->start[j]);
+    }
+    shape[n] = fuse_whole_extent(F, E->g, kdim), stride[n] = tn_dim_const(F->session, p->panel);
+    subs[n++] = tn_sub_block(E->start[kdim], 0);
+    shape[n] = ndim >= 0 ? fuse_whole_extent(F, E->g, ndim) : one, stride[n] = one;
+    subs[n++] = ndim >= 0 ? tn_sub_block(E->start[ndim], 1) : tn_sub_block(tn_t_index(&E->b, 0), 1);
+    tn_view *view = tn_kernel_view(E->kernel, "W", emitter_arg(E, p->buffer, TN_READ), n, shape, stride, tn_dim_const(F->session, 0));
+    view->panel = p->panel;
+    return tn_t_load(&E->b, view, subs, emitter_type(E, dtype));
+}
+
+/* ---- the left operand of a convolution ---------------------------------------------------------------------------------------------- */
+
+static bool parts_merge(fuser *F, const group *g, const source *src, const int *parts, int n)
+{
+    for (int i = 0; i + 1 < n; i++)
+        if (!tn_dim_eq(F->session, fuse_total_stride(F, src->l, src->m, parts[i]),
+                       tn_dim_mul(F->session, fuse_total_stride(F, src->l, src->m, parts[i + 1]), g->dim[parts[i + 1]].extent)))
+            return false;
+    return true;
+}
+
+/* Offset of each row of the tile, from the parts of the row dim: they are not evenly spaced. */
+static tn_tvalue *row_offsets(emitter *E, const source *src, int mdim)
+{
+    tn_tbuilder *b = &E->b;
+    int parts[FUSE_DIMS], n = parts_of(E->g, mdim, parts);
+    tn_tvalue *at = tn_t_range(b, E->start[mdim], E->extent[0]), *sum = NULL;
+    for (int i = n; i-- > 0;) {
+        tn_tvalue *extent = tn_t_size(b, E->g->dim[parts[i]].extent);
+        tn_tvalue *part = i ? tn_t_map2(b, TN_S_rem, at, extent) : at;
+        at = i ? tn_t_map2(b, TN_S_div, at, extent) : at;
+        part = tn_t_map2(b, TN_S_mul, part, tn_t_size(b, fuse_total_stride(E->F, src->l, src->m, parts[i])));
+        sum = sum ? tn_t_map2(b, TN_S_add, part, sum) : part;
+    }
+    return sum;
+}
+
+static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
+{
+    fuser *F = E->F;
+    const group *g = E->g;
+    tn_session *s = F->session;
+    int parts[FUSE_DIMS], n = parts_of(g, mdim, parts);
+    bool even = parts_merge(F, g, src, parts, n);
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], offset = src->l->offset;
+    for (int i = 0; i < src->m->rank; i++)
+        offset = tn_dim_add(s, offset, tn_dim_mul(s, src->l->stride[i], src->m->c[i].a.base));
+    tn_subscript subs[TN_MAX_RANK];
+    int rank = 0, axis0 = 0;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        tn_dim by = fuse_total_stride(F, src->l, src->m, j);
+        if (g->dim[j].absorbed || !map_uses(src->m, j))
+            continue;
+        shape[rank] = fuse_whole_extent(F, g, j);
+        stride[rank] = by;
+        subs[rank] = E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
+        if (j == mdim && !even) { /* rows by offset; past the last row they are read again but never stored */
+            tn_tvalue *rows = row_offsets(E, src, mdim);
+            shape[rank] = F->program->buffers.at[src->l->buffer].elements;
+            stride[rank] = tn_dim_const(s, 1);
+            subs[rank] = tn_sub_index(rows, 1, &axis0);
+            subs[rank].inside = true;
+        }
+        rank++;
+    }
+    tn_view *view = tn_kernel_view(E->kernel, "A", emitter_arg(E, src->l->buffer, TN_READ), rank, shape, stride, offset);
+    return tn_t_load(&E->b, view, subs, emitter_type(E, src->value->type.dtype));
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Row, column and contracted dims that become tile axes: the innermost of each class; the rest are grid coordinates or ranges. */
+typedef struct axes {
+    int m, n, k; /* -1: none */
+    int64_t M, N, K;
+} axes;
+
+static void classify(const group *g, const source *a, const source *b, axes *x)
+{
+    x->m = x->n = x->k = -1;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (g->dim[j].absorbed)
+            continue;
+        bool in_a = map_uses(a->m, j), in_b = map_uses(b->m, j);
+        if (g->dim[j].fold)
+            x->k = j;
+        else if (in_a && !in_b)
+            x->m = j;
+        else if (in_b && !in_a)
+            x->n = j;
+    }
+}
+
+static void choose_tiles(fuser *F, const group *g, axes *x, int64_t panel, bool packed)
+{
+    const tn_tile_target *t = &F->options->target;
+    tn_dim one = tn_dim_const(F->session, 1);
+    tn_dim m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
+    int64_t rows = tn_dim_is_const(m) ? m->value : 256, columns = tn_dim_is_const(n) ? n->value : 256;
+    int64_t most_rows = t->dot_rows * (packed ? 16 : 64), most_columns = panel * 4;
+    x->M = rows < t->dot_rows ? pow2_ceil(tn_max(rows, 1)) : t->dot_rows;
+    while (x->M < rows && x->M < most_rows)
+        x->M *= 2;
+    x->N = panel;
+    while (x->N < columns && x->N < most_columns)
+        x->N *= 2;
+    tn_dim k = fuse_whole_extent(F, g, x->k);
+    x->K = pow2_ceil(tn_dim_is_const(k) ? tn_max(k->value, 1) : 65536);
+    int64_t others = 1;
+    for (int j = 0; j < g->ndims; j++)
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x->m && j != x->n)
+            others *= tn_dim_is_const(g->dim[j].extent) ? g->dim[j].extent->value : 4;
+    /* Enough tasks for the threads: narrower first, then shorter. */
+    while (t->threads > 1 && others * tn_ceildiv(rows, x->M) * tn_ceildiv(columns, x->N) < 4 * t->threads) {
+        if (x->N > panel)
+            x->N /= 2;
+        else if (x->M > 4 * t->dot_rows && x->M % 2 == 0)
+            x->M /= 2;
+        else
+            break;
+    }
+}
+
+static tn_tvalue *as_matrix(emitter *E, tn_tvalue *v, tn_dtype type)
+{
+    return emit_full_tile(E, v->type.dtype == type ? v : tn_t_cast(&E->b, v, type));
+}
+
+static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1, const axes *x)
+{
+    int dims[3] = {x->m, x->n, x->k};
+    for (int i = 0; i < 3; i++)
+        if (dims[i] >= 0)
+            E->axis[dims[i]] = -1;
+    if (j0 >= 0)
+        E->axis[j0] = 0;
+    if (j1 >= 0)
+        E->axis[j1] = 1;
+    E->extent[0] = tn_extent_const(e0);
+    E->extent[1] = tn_extent_const(e1);
+    E->rank = 2;
+    E->phase++;
+}
+
+static tn_dtype dot_type(tn_dtype a, tn_dtype b, tn_dtype result)
+{
+    return a == b ? a : tn_is_float(result) ? TN_F32 : result;
+}
+
+/* Merging the contracted dims asks only the left operand when the right one is packed: packing orders them anew. */
+static void merge_contracted(fuser *F, group *g, const source *a, const source *b, bool packed)
+{
+    for (int at = 0; at + 1 < g->ndims; at++) {
+        int i = g->order[at], j = g->order[at + 1], pair[2] = {i, j};
+        if (g->dim[i].fold && g->dim[j].fold)
+            g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
+    }
+}
+
+static void unmerge_across(fuser *F, group *g, const source *a, const source *b)
+{
+    for (int at = 0; at + 1 < g->ndims; at++) {
+        int i = g->order[at], j = g->order[at + 1];
+        if (!g->dim[i].absorbed)
+            continue;
+        bool ia = map_uses(a->m, i), ja = map_uses(a->m, j), ib = map_uses(b->m, i), jb = map_uses(b->m, j);
+        int pair[2] = {i, j};
+        if (ia != ja || ib != jb || (ib && !parts_merge(F, g, b, pair, 2)))
+            g->dim[i].absorbed = false;
+    }
+}
+
+void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
+{
+    demand *d = g->product_demand, *root = g->demands.at[0];
+    const tn_op *op = d->op;
+    bool conv = op->code == TN_OP_convolution;
+    source a = operand_source(F, d, 0), b = operand_source(F, d, 1);
+    tn_dtype result = op->result->type.dtype, acc = fuse_accumulator(result);
+    tn_dtype type = dot_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, result);
+    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(acc)), panel = F->options->target.dot_vectors * width;
+    bool packed = is_fixed(F, b.l) && b.views_only;
+
+    /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
+    fmap *left = d->argmap[0], *right = d->argmap[1];
+    if (conv)
+        d->argmap[0] = d->argmap[1] = NULL;
+    fuse_merge_dims(F, g);
+    d->argmap[0] = left, d->argmap[1] = right;
+    unmerge_across(F, g, &a, &b);
+    merge_contracted(F, g, &a, &b, packed);
+
+    axes x;
+    classify(g, &a, &b, &x);
+    choose_tiles(F, g, &x, panel, packed);
+    packing p = {0};
+    if (packed)
+        p = pack_right(F, steps, g, &b, x.k, x.n, panel);
+
+    emitter *E = emitter_new(F, g, conv ? "convolution" : "dot");
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x.m && j != x.n)
+            emit_grid_dim(E, j, 1, -1);
+    }
+    if (x.n >= 0)
+        E->start[x.n] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, x.n), tn_extent_const(x.N));
+    if (x.m >= 0)
+        E->start[x.m] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x.m), tn_extent_const(x.M));
+    if (x.m < 0)
+        x.M = 1;
+
+    tn_tvalue *limit[FUSE_DIMS];
+    tn_extent step[FUSE_DIMS];
+    int range[FUSE_DIMS], n = 0;
+    for (int at = 0; at < g->ndims; at++)
+        if (g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed && g->order[at] != x.k)
+            range[n++] = g->order[at];
+    range[n++] = x.k;
+    for (int i = 0; i < n; i++) {
+        limit[i] = tn_t_size(&E->b, fuse_whole_extent(F, g, range[i]));
+        step[i] = tn_extent_const(range[i] == x.k ? x.K : 1);
+    }
+    tn_tblock *outer = E->b.block;
+    tn_top *fold = tn_t_fold(&E->b, n, limit, step, 0, NULL);
+    fold->label = tn_intern_z(F->session, "dot");
+    E->b.block = fold->region[0];
+    for (int i = 0; i < n; i++)
+        E->start[range[i]] = &fold->region[0]->arg[i];
+    set_axes(E, x.m, x.M, x.k, x.K, &x);
+    tn_tvalue *ta = conv ? load_rows(E, &a, x.m) : emit_operand(E, d, 0);
+    ta = as_matrix(E, ta, type);
+    set_axes(E, x.k, x.K, x.n, x.N, &x);
+    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &p, x.k, x.n, b.value->type.dtype) : emit_operand(E, d, 1), type);
+    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc);
+    tn_t_yield(&E->b, &product, 1);
+    E->b.block = outer;
+    for (int i = 0; i < n; i++)
+        E->start[range[i]] = NULL;
+    tn_number zero = tn_number_from_int(acc, 0);
+    tn_t_fold_finish(&E->b, fold, &zero, 1);
+    tn_t_combine_fn(&E->b, fold->region[1], TN_S_add, acc);
+
+    set_axes(E, x.m, x.M, x.n, x.N, &x);
+    tn_tvalue **results = TN_NEW_ARRAY(F->arena, tn_tvalue *, 1);
+    results[0] = tn_t_cast(&E->b, fold->result, result);
+    *tn_map_at(&E->folds, TN_KEY(d)) = results;
+    E->row_axes = 2;
+    emit_store(E, fuse_location(F, g->root->result), root->map, emit_full_tile(E, emit_demand(E, root)));
+    emitter_finish(E, steps);
+}

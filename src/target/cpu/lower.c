@@ -1,0 +1,1388 @@
+/* Tile IR -> Loop IR for CPUs.
+ *
+ * A tile is never held as a value. It is one of three things:
+ *   - an expression: emit() computes one element of it, at indices that are Loop IR values, wherever a nest needs that element;
+ *   - a place: a buffer of this program that a nest has filled (results of folds, carried values, what a store would disturb);
+ *   - a register block: the accumulators of a product.
+ * Sinks make nests: a store, a fold, a reduction, a scan. A nest runs over the axes of the sink's tile, one of them tagged `vector`;
+ * its bounds are cut to where elements exist, so that the vectoriser makes full vectors and a remainder, and no mask is
+ * computed for what the bounds already say (`fact`s record it).
+ *
+ * Folds: when the vectors walk a folded axis, L partial results are kept (lanes) and combined by a fixed tree at the end; the tree depends on
+ * the schedule alone, never on addresses or thread counts. When they walk a kept axis, each lane folds its own element.
+ * Products: lower_dot.c. */
+#include "target/cpu/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- dimensions and programs ------------------------------------------------------------------------------------------- */
+
+static tn_lvalue *symbol_param(lower *L, const char *name)
+{
+    for (size_t i = (size_t)L->func->nbuffers; i < L->func->params.len; i++)
+        if (strcmp(L->func->params.at[i]->name, name) == 0)
+            return L->func->params.at[i];
+    assert(!"symbol was not collected");
+    return NULL;
+}
+
+static tn_lvalue *dim_op(lower *L, tn_dim d)
+{
+    static const tn_scalar fn[] = {[TN_DIM_ADD] = TN_S_add, [TN_DIM_MUL] = TN_S_mul, [TN_DIM_FLOORDIV] = TN_S_div,
+                                   [TN_DIM_CEILDIV] = TN_S_div, [TN_DIM_MOD] = TN_S_rem, [TN_DIM_MIN] = TN_S_min, [TN_DIM_MAX] = TN_S_max};
+    tn_lbuilder *b = &L->entry;
+    tn_lvalue *x = lower_dim(L, d->operand[0]);
+    for (int i = 1; i < d->noperands; i++) {
+        tn_lvalue *y = lower_dim(L, d->operand[i]);
+        if (d->kind == TN_DIM_CEILDIV) /* of a non-negative dividend, as all sizes are */
+            x = tn_l_fn2(b, TN_S_add, x, tn_l_fn2(b, TN_S_sub, y, tn_l_index(b, 1)));
+        bool negative = d->operand[0]->lo < 0 && (d->kind == TN_DIM_FLOORDIV || d->kind == TN_DIM_CEILDIV || d->kind == TN_DIM_MOD);
+        if (negative) { /* floor: (x - ((x rem y) + y) rem y) / y */
+            tn_lvalue *m = tn_l_fn2(b, TN_S_rem, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_rem, x, y), y), y);
+            x = d->kind == TN_DIM_MOD ? m : tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_sub, x, m), y);
+        } else {
+            x = tn_l_fn2(b, fn[d->kind], x, y);
+        }
+    }
+    return x;
+}
+
+tn_lvalue *lower_dim(lower *L, tn_dim d)
+{
+    void **cell = tn_map_at(&L->dims, TN_KEY(d));
+    if (!*cell) {
+        tn_lvalue *v = d->kind == TN_DIM_CONST    ? tn_l_index(&L->entry, d->value)
+                       : d->kind == TN_DIM_SYMBOL ? symbol_param(L, d->name)
+                                                  : dim_op(L, d);
+        cell = tn_map_at(&L->dims, TN_KEY(d)); /* lower_dim of operands may have grown the map */
+        *cell = v;
+    }
+    return *cell;
+}
+
+static void collect_symbol(void *context, tn_dim symbol)
+{
+    lower *L = context;
+    for (size_t i = (size_t)L->func->nbuffers; i < L->func->params.len; i++)
+        if (strcmp(L->func->params.at[i]->name, symbol->name) == 0)
+            return;
+    tn_lfunc_index(L->func, symbol->name);
+}
+
+static void collect(lower *L, tn_dim d)
+{
+    if (d)
+        tn_dim_symbols(d, collect_symbol, L);
+}
+
+static void collect_block(lower *L, const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op; op = op->next) {
+        if (op->code == TN_T_size)
+            collect(L, op->dim);
+        for (int r = 0; r < op->nregions; r++)
+            collect_block(L, op->region[r]);
+    }
+}
+
+static void collect_symbols(lower *L)
+{
+    const tn_kernel *k = L->kernel;
+    for (size_t i = 0; i < k->grid.len; i++)
+        collect(L, k->grid.at[i].limit);
+    for (size_t i = 0; i < k->views.len; i++) {
+        const tn_view *v = k->views.at[i];
+        collect(L, v->offset);
+        for (int d = 0; d < v->rank; d++)
+            collect(L, v->shape[d]), collect(L, v->stride[d]);
+        for (int g = 0; g < v->nguards; g++) {
+            collect(L, v->guard[g].base), collect(L, v->guard[g].limit);
+            for (int d = 0; d < v->rank; d++)
+                collect(L, v->guard[g].coef[d]);
+        }
+    }
+    for (size_t i = 0; i < k->buffers.len; i++)
+        if (k->buffers.at[i].mode == TN_LOCAL)
+            collect(L, k->buffers.at[i].elements);
+    collect_block(L, k->body);
+}
+
+/* ---- what is known of indices ------------------------------------------------------------------------------------------ */
+
+static const tn_trange *grid_range(const lower *L, const tn_tvalue *v)
+{
+    for (size_t i = 0; i < L->kernel->grid.len; i++)
+        if (L->kernel->grid.at[i].value == v)
+            return &L->kernel->grid.at[i];
+    return NULL;
+}
+
+/* v is the start of a fold's range: its limit and step. */
+static bool fold_range(const tn_tvalue *v, const tn_tvalue **limit, int64_t *step)
+{
+    if (v->def || !v->block || !v->block->parent || v->block->parent->code != TN_T_fold || v->block != v->block->parent->region[0])
+        return false;
+    const tn_top *fold = v->block->parent;
+    int64_t i = v - v->block->arg;
+    *limit = fold->operand[i];
+    *step = fold->step[i].size;
+    return true;
+}
+
+static tn_dim value_dim(const lower *L, const tn_tvalue *v)
+{
+    if (v->def && v->def->code == TN_T_size)
+        return v->def->dim;
+    if (v->def && v->def->code == TN_T_const && v->type.rank == 0)
+        return tn_dim_const(L->session, v->def->number.i);
+    return NULL;
+}
+
+/* The limit of a range variable as a dimension, and its step; NULL if v is none. */
+static tn_dim range_of(const lower *L, const tn_tvalue *v, int64_t *step)
+{
+    const tn_trange *g = grid_range(L, v);
+    const tn_tvalue *limit;
+    if (g) {
+        *step = g->step.size;
+        return g->limit;
+    }
+    return fold_range(v, &limit, step) ? value_dim(L, limit) : NULL;
+}
+
+static bool not_negative(const lower *L, const tn_tvalue *v)
+{
+    int64_t step;
+    const tn_tvalue *limit;
+    if (grid_range(L, v) || fold_range(v, &limit, &step))
+        return true;
+    const tn_top *op = v->def;
+    if (!op)
+        return false;
+    if (op->code == TN_T_const)
+        return v->type.rank == 0 && op->number.i >= 0;
+    if (op->code == TN_T_size)
+        return op->dim->lo >= 0;
+    if (op->code == TN_T_range || op->code == TN_T_broadcast)
+        return not_negative(L, op->operand[0]);
+    if (op->code != TN_T_map)
+        return false;
+    bool a = not_negative(L, op->operand[0]), b = op->noperands > 1 && not_negative(L, op->operand[1]);
+    return op->fn == TN_S_max ? a || b : (op->fn == TN_S_add || op->fn == TN_S_mul || op->fn == TN_S_div || op->fn == TN_S_rem || op->fn == TN_S_min) && a && b;
+}
+
+static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
+{
+    for (int d = 0; d < access->view->rank; d++) {
+        const tn_subscript *s = &access->subscript[d];
+        if (s->block && s->axis[0] == axis && !s->inside) {
+            *out = (axis_bound){s->value, access->view->shape[d]};
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool find_bound(const lower *L, const tn_tvalue *v, int axis, axis_bound *out)
+{
+    const tn_top *op = v->def;
+    if (!op || tn_map_get(&L->places, TN_KEY(v)))
+        return false;
+    switch (op->code) {
+    case TN_T_load:
+        return !op->view->padded && subscript_bound(op, axis, out);
+    case TN_T_map:
+        for (int i = op->fn == TN_S_select ? 3 : 0; i < op->noperands; i++)
+            if (find_bound(L, op->operand[i], axis, out))
+                return true;
+        return false;
+    case TN_T_cast:
+    case TN_T_bitcast:
+        return find_bound(L, op->operand[0], axis, out);
+    case TN_T_broadcast:
+        for (int i = 0; i < op->naxes; i++)
+            if (op->axis[i] == axis && op->operand[0]->type.extent[i].size == v->type.extent[axis].size)
+                return find_bound(L, op->operand[0], i, out);
+        return false;
+    case TN_T_permute:
+        return find_bound(L, op->operand[0], op->axis[axis], out);
+    default:
+        return false;
+    }
+}
+
+/* Records start + index < limit, if the bound says anything. */
+void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index)
+{
+    if (bound->start)
+        TN_PUSH(&L->arena, &L->facts, ((fact){bound->start, index, bound->limit}));
+}
+
+/* start + index < limit for every iteration: recorded, or by constants. */
+static bool known_below(const lower *L, const tn_tvalue *start, const tn_lvalue *index, tn_dim limit)
+{
+    for (size_t i = L->facts.len; i-- > 0;) {
+        const fact *f = &L->facts.at[i];
+        if (f->start == start && f->index == index && tn_dim_le(L->session, f->limit, limit))
+            return true;
+    }
+    return false;
+}
+
+/* Opens the bound of an axis: how many of its `extent` elements exist. Records the fact through `index` when the loop is open. */
+tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis_bound *bound)
+{
+    if (!bound->start)
+        return tn_l_index(b, extent);
+    int64_t step, start;
+    tn_dim range = range_of(L, bound->start, &step);
+    tn_dim limit = bound->limit;
+    bool constant_start = bound->start->def && bound->start->def->code == TN_T_const;
+    start = constant_start ? bound->start->def->number.i : 0;
+    if (range && tn_dim_is_const(range) && range->value <= step)
+        constant_start = true; /* one trip: the start is 0 */
+    if (constant_start && tn_dim_is_const(limit))
+        return tn_l_index(b, tn_max(0, tn_min(extent, limit->value - start)));
+    if (range && step % extent == 0 && limit->multiple % extent == 0 && tn_dim_le(L->session, range, limit))
+        return tn_l_index(b, extent);
+    tn_lvalue *left = tn_l_fn2(b, TN_S_sub, lower_dim(L, limit), lower_scalar(L, b, bound->start));
+    return tn_l_fn2(b, TN_S_min, tn_l_index(b, extent), left);
+}
+
+/* ---- elements ------------------------------------------------------------------------------------------------------------ */
+
+static int depth_of(const tn_lvalue *v)
+{
+    int depth = 0;
+    for (const tn_lblock *block = v->block; block && block->parent; block = block->parent->block)
+        depth++;
+    return depth;
+}
+
+/* Sums the terms, outermost first, so that hoisting leaves one addition in the innermost loop. */
+typedef struct sum {
+    tn_lvalue *term[2 * TN_MAX_RANK + 2];
+    int n;
+} sum;
+
+static void sum_add(sum *s, tn_lvalue *term)
+{
+    int at = s->n++, depth = depth_of(term);
+    assert(s->n <= (int)TN_COUNT(s->term));
+    for (; at > 0 && depth_of(s->term[at - 1]) > depth; at--)
+        s->term[at] = s->term[at - 1];
+    s->term[at] = term;
+}
+
+static tn_lvalue *sum_value(tn_lbuilder *b, const sum *s)
+{
+    tn_lvalue *v = s->n ? s->term[0] : tn_l_index(b, 0);
+    for (int i = 1; i < s->n; i++)
+        v = tn_l_fn2(b, TN_S_add, v, s->term[i]);
+    return v;
+}
+
+static tn_lvalue *and_of(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y)
+{
+    return !x ? y : !y ? x : tn_l_fn2(b, TN_S_and, x, y);
+}
+
+static tn_lvalue *times_dim(lower *L, tn_lbuilder *b, tn_lvalue *x, tn_dim d)
+{
+    return tn_l_fn2(b, TN_S_mul, x, lower_dim(L, d));
+}
+
+/* One access, resolved: the element's offset and whether it exists (NULL: surely). */
+typedef struct access {
+    tn_lvalue *offset, *exists;
+} access;
+
+static tn_lvalue *subscript_index(lower *L, tn_lbuilder *b, const tn_subscript *s, tn_lvalue *const *idx, tn_lvalue **exists)
+{
+    if (s->block)
+        return tn_l_fn2(b, TN_S_add, lower_scalar(L, b, s->value), idx[s->axis[0]]);
+    tn_lvalue *at[TN_TILE_RANK];
+    for (int i = 0; i < s->naxes; i++)
+        at[i] = idx[s->axis[i]];
+    element e = lower_element(L, b, s->value, at);
+    *exists = and_of(b, *exists, e.present);
+    return tn_l_cast(b, e.value, TN_I64);
+}
+
+static tn_lvalue *check_subscript(lower *L, tn_lbuilder *b, const tn_top *op, int d, tn_lvalue *const *idx, tn_lvalue *index)
+{
+    const tn_subscript *s = &op->subscript[d];
+    tn_dim shape = op->view->shape[d];
+    if (s->inside)
+        return NULL;
+    int64_t constant;
+    tn_lvalue *ok = NULL;
+    bool is_const = tn_l_is_const(index, &constant);
+    bool below = s->block ? known_below(L, s->value, idx[s->axis[0]], shape) : false;
+    if (!s->block && s->naxes == 0) { /* a range variable of step 1 is below its limit */
+        int64_t step;
+        tn_dim range = range_of(L, s->value, &step);
+        below = range && step >= 1 && tn_dim_le(L->session, range, shape);
+    }
+    if (is_const && tn_dim_is_const(shape))
+        below = constant < shape->value;
+    if (!below)
+        ok = tn_l_fn2(b, TN_S_lt, index, lower_dim(L, shape));
+    if (!(is_const && constant >= 0) && !not_negative(L, s->value))
+        ok = and_of(b, ok, tn_l_fn2(b, TN_S_ge, index, tn_l_index(b, 0)));
+    return ok;
+}
+
+static tn_lvalue *check_guard(lower *L, tn_lbuilder *b, const tn_view *view, const tn_guard *g, tn_lvalue *const *index)
+{
+    sum s = {.n = 0};
+    if (!tn_dim_is(g->base, 0))
+        sum_add(&s, lower_dim(L, g->base));
+    for (int d = 0; d < view->rank; d++)
+        if (!tn_dim_is(g->coef[d], 0))
+            sum_add(&s, times_dim(L, b, index[d], g->coef[d]));
+    tn_lvalue *at = sum_value(b, &s);
+    return and_of(b, tn_l_fn2(b, TN_S_ge, at, tn_l_index(b, 0)), tn_l_fn2(b, TN_S_lt, at, lower_dim(L, g->limit)));
+}
+
+static tn_lvalue *packed_offset(lower *L, tn_lbuilder *b, const tn_view *view, tn_lvalue *const *index)
+{
+    int r = view->rank;
+    tn_lvalue *panel = tn_l_index(b, view->panel), *n = index[r - 1];
+    tn_lvalue *row = tn_l_fn2(b, TN_S_add, times_dim(L, b, tn_l_fn2(b, TN_S_div, n, panel), view->shape[r - 2]), index[r - 2]);
+    sum s = {.n = 0};
+    sum_add(&s, lower_dim(L, view->offset));
+    for (int d = 0; d < r - 2; d++)
+        sum_add(&s, times_dim(L, b, index[d], view->stride[d]));
+    sum_add(&s, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, row, panel), tn_l_fn2(b, TN_S_rem, n, panel)));
+    return sum_value(b, &s);
+}
+
+static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    const tn_view *view = op->view;
+    tn_lvalue *index[TN_MAX_RANK];
+    access a = {NULL, NULL};
+    sum s = {.n = 0};
+    if (!tn_dim_is(view->offset, 0))
+        sum_add(&s, lower_dim(L, view->offset));
+    for (int d = 0; d < view->rank; d++) {
+        const tn_subscript *sub = &op->subscript[d];
+        index[d] = subscript_index(L, b, sub, idx, &a.exists);
+        a.exists = and_of(b, a.exists, check_subscript(L, b, op, d, idx, index[d]));
+        if (tn_dim_is(view->stride[d], 0))
+            continue;
+        if (sub->block) { /* start and index apart: the start's part leaves the loops */
+            sum_add(&s, times_dim(L, b, lower_scalar(L, b, sub->value), view->stride[d]));
+            sum_add(&s, times_dim(L, b, idx[sub->axis[0]], view->stride[d]));
+        } else {
+            sum_add(&s, times_dim(L, b, index[d], view->stride[d]));
+        }
+    }
+    for (int g = 0; g < view->nguards; g++)
+        a.exists = and_of(b, a.exists, check_guard(L, b, view, &view->guard[g], index));
+    a.offset = view->panel ? packed_offset(L, b, view, index) : sum_value(b, &s);
+    return a;
+}
+
+static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    access a = resolve(L, b, op, idx);
+    const tn_view *view = op->view;
+    tn_dtype dtype = op->result->type.dtype;
+    tn_lvalue *other = a.exists && view->padded ? tn_l_const(b, tn_lscalar(dtype), view->padding) : NULL;
+    tn_lvalue *v = tn_l_load(b, L->buffer[view->buffer], a.offset, 1, a.exists, other);
+    return (element){v, view->padded ? NULL : a.exists};
+}
+
+void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    element e = lower_element(L, b, op->operand[0], idx);
+    access a = resolve(L, b, op, idx);
+    tn_l_store(b, L->buffer[op->view->buffer], a.offset, e.value, and_of(b, a.exists, e.present));
+}
+
+static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    tn_lvalue *x[3], *present = NULL;
+    element e[3];
+    for (int i = 0; i < op->noperands; i++) {
+        e[i] = lower_element(L, b, op->operand[i], idx);
+        x[i] = e[i].value;
+    }
+    if (op->fn == TN_S_select) {
+        if (e[1].present || e[2].present) {
+            tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
+            present = tn_l_fn3(b, TN_S_select, x[0], e[1].present ? e[1].present : yes, e[2].present ? e[2].present : yes);
+        }
+        present = and_of(b, present, e[0].present);
+    } else {
+        for (int i = 0; i < op->noperands; i++)
+            present = and_of(b, present, e[i].present);
+    }
+    return (element){tn_l_fn(b, op->fn, x, op->noperands), present};
+}
+
+/* Element i of `op`'s operand at the operand's indices `at`, from a linear index over its extents. */
+static void delinearise(tn_lbuilder *b, const tn_ttype *type, tn_lvalue *linear, tn_lvalue **at)
+{
+    for (int i = type->rank; i-- > 0;) {
+        tn_lvalue *extent = tn_l_index(b, type->extent[i].size);
+        at[i] = i ? tn_l_fn2(b, TN_S_rem, linear, extent) : linear;
+        linear = tn_l_fn2(b, TN_S_div, linear, extent);
+    }
+}
+
+static element reshape_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    const tn_ttype *from = &op->operand[0]->type, *to = &op->result->type;
+    tn_lvalue *at[TN_TILE_RANK], *zero = tn_l_index(b, 0);
+    int i = 0, j = 0;
+    while (i < from->rank || j < to->rank) { /* only unit axes come and go */
+        if (j < to->rank && to->extent[j].size == 1)
+            j++;
+        else if (i < from->rank && from->extent[i].size == 1)
+            at[i++] = zero;
+        else if (i < from->rank && j < to->rank && from->extent[i].size == to->extent[j].size)
+            at[i++] = idx[j++];
+        else
+            break;
+    }
+    if (i < from->rank || j < to->rank) {
+        tn_lvalue *linear = zero;
+        for (int k = 0; k < to->rank; k++)
+            linear = tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, linear, tn_l_index(b, to->extent[k].size)), idx[k]);
+        delinearise(b, from, linear, at);
+    }
+    return lower_element(L, b, op->operand[0], at);
+}
+
+static element join_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    element x = lower_element(L, b, op->operand[0], idx), y = lower_element(L, b, op->operand[1], idx);
+    tn_lvalue *first = tn_l_fn2(b, TN_S_eq, idx[op->result->type.rank - 1], tn_l_index(b, 0));
+    return (element){tn_l_fn3(b, TN_S_select, first, x.value, y.value), and_of(b, x.present, y.present)};
+}
+
+static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    int axis = op->axis[0], rank = op->result->type.rank;
+    tn_lvalue *size = tn_l_index(b, op->operand[0]->type.extent[axis].size), *one = tn_l_index(b, 1), *zero = tn_l_index(b, 0);
+    tn_lvalue *first = tn_l_fn2(b, TN_S_lt, idx[axis], size);
+    tn_lvalue *at[2][TN_TILE_RANK];
+    for (int i = 0; i < rank; i++)
+        at[0][i] = at[1][i] = idx[i];
+    /* Both sides are computed; each at an index inside it. */
+    at[0][axis] = tn_l_fn2(b, TN_S_min, idx[axis], tn_l_fn2(b, TN_S_sub, size, one));
+    at[1][axis] = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, idx[axis], size), zero);
+    element x = lower_element(L, b, op->operand[0], at[0]), y = lower_element(L, b, op->operand[1], at[1]);
+    return (element){tn_l_fn3(b, TN_S_select, first, x.value, y.value), and_of(b, x.present, y.present)};
+}
+
+static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    const tn_top *op = v->def;
+    tn_lvalue *at[TN_TILE_RANK];
+    switch (op->code) {
+    case TN_T_const:
+        return (element){tn_l_const(b, tn_lscalar(v->type.dtype), op->number), NULL};
+    case TN_T_size:
+        return (element){lower_dim(L, op->dim), NULL};
+    case TN_T_range:
+        return (element){tn_l_fn2(b, TN_S_add, lower_scalar(L, b, op->operand[0]), idx[0]), NULL};
+    case TN_T_assume:
+        return lower_element(L, b, op->operand[0], idx);
+    case TN_T_load:
+        return load_element(L, b, op, idx);
+    case TN_T_map:
+        return map_element(L, b, op, idx);
+    case TN_T_cast: {
+        element e = lower_element(L, b, op->operand[0], idx);
+        return (element){tn_l_cast(b, e.value, v->type.dtype), e.present};
+    }
+    case TN_T_bitcast: {
+        element e = lower_element(L, b, op->operand[0], idx);
+        return (element){tn_l_bitcast(b, e.value, tn_lscalar(v->type.dtype)), e.present};
+    }
+    case TN_T_broadcast:
+        for (int i = 0; i < op->naxes; i++)
+            at[i] = op->operand[0]->type.extent[i].size == 1 && v->type.extent[op->axis[i]].size != 1 ? tn_l_index(b, 0) : idx[op->axis[i]];
+        return lower_element(L, b, op->operand[0], at);
+    case TN_T_permute:
+        for (int i = 0; i < v->type.rank; i++)
+            at[op->axis[i]] = idx[i];
+        return lower_element(L, b, op->operand[0], at);
+    case TN_T_reshape:
+        return reshape_element(L, b, op, idx);
+    case TN_T_join:
+        return join_element(L, b, op, idx);
+    case TN_T_split: {
+        for (int i = 0; i < v->type.rank; i++)
+            at[i] = idx[i];
+        at[v->type.rank] = tn_l_index(b, v - op->result);
+        return lower_element(L, b, op->operand[0], at);
+    }
+    case TN_T_cat:
+        return cat_element(L, b, op, idx);
+    case TN_T_slice:
+        for (int i = 0; i < v->type.rank; i++)
+            at[i] = i == op->axis[0] ? tn_l_fn2(b, TN_S_add, idx[i], tn_l_index(b, op->number.i)) : idx[i];
+        return lower_element(L, b, op->operand[0], at);
+    case TN_T_gather: {
+        tn_lvalue *j = tn_l_cast(b, lower_element(L, b, op->operand[1], idx).value, TN_I64);
+        for (int i = 0; i < v->type.rank; i++)
+            at[i] = i == op->axis[0] ? j : idx[i];
+        return lower_element(L, b, op->operand[0], at);
+    }
+    default:
+        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: '%s' has no CPU lowering", L->kernel->name, tn_top_name(op->code));
+        return (element){tn_l_const(b, tn_lscalar(v->type.dtype), tn_number_from_int(v->type.dtype, 0)), NULL};
+    }
+}
+
+/* A memo entry lives until the nest that made it closes. */
+static const memo_entry *memo_find(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    size_t *head = tn_map_get(&L->memo_head, TN_KEY(v));
+    for (size_t at = head ? *head : 0; at; at = L->memo.at[at - 1].prev) {
+        const memo_entry *e = &L->memo.at[at - 1];
+        bool same = true;
+        for (int i = 0; i < v->type.rank; i++)
+            same &= e->index[i] == idx[i];
+        if (same)
+            return e;
+    }
+    return NULL;
+}
+
+void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value)
+{
+    void **cell = tn_map_at(&L->memo_head, TN_KEY(v));
+    if (!*cell)
+        *cell = TN_NEW(&L->arena, size_t);
+    size_t *head = *cell;
+    memo_entry e = {.value = v, .element = value, .prev = *head};
+    for (int i = 0; i < v->type.rank; i++)
+        e.index[i] = idx[i];
+    TN_PUSH(&L->arena, &L->memo, e);
+    *head = L->memo.len;
+}
+
+scope lower_open(const lower *L) { return (scope){L->memo.len, L->facts.len}; }
+
+void lower_close(lower *L, scope s)
+{
+    while (L->memo.len > s.memo) {
+        const memo_entry *e = &L->memo.at[--L->memo.len];
+        *(size_t *)tn_map_get(&L->memo_head, TN_KEY(e->value)) = e->prev;
+    }
+    L->facts.len = s.facts;
+}
+
+tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx)
+{
+    sum s = {.n = 0};
+    for (int i = 0; i < rank; i++)
+        if (p->stride[i])
+            sum_add(&s, tn_l_fn2(b, TN_S_mul, idx[i], tn_l_index(b, p->stride[i])));
+    return sum_value(b, &s);
+}
+
+element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    tn_lvalue *scalar = tn_map_get(&L->scalars, TN_KEY(v));
+    if (scalar)
+        return (element){scalar, NULL};
+    const memo_entry *found = memo_find(L, v, idx);
+    if (found)
+        return found->element;
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    element e = p ? (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL), NULL}
+                  : compute_element(L, b, v, idx);
+    if (L->status == TN_OK)
+        lower_memo(L, v, idx, e);
+    return e;
+}
+
+tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return lower_element(L, b, v, NULL).value; }
+
+/* ---- nests ----------------------------------------------------------------------------------------------------------------- */
+
+/* Buffer for a tile's elements, row-major over its extents. */
+place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const char *name)
+{
+    place *p = TN_NEW(&L->arena, place);
+    int64_t size = 1;
+    for (int i = type->rank; i-- > 0;) {
+        p->stride[i] = size;
+        size *= type->extent[i].size;
+    }
+    p->buffer = tn_l_alloc(b, name, type->dtype, size == 1 ? TN_SPACE_REG : TN_SPACE_LOCAL, size);
+    return p;
+}
+
+/* Opens one loop of a nest over `axis` and records what its bound says. Returns the index. */
+tn_lvalue *lower_open_axis(lower *L, tn_lbuilder *b, int axis, int64_t extent, const axis_bound *bound, tn_loop_kind kind)
+{
+    static const char *const names[TN_TILE_RANK] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    tn_lvalue *index;
+    if (extent == 1 && !bound->start) {
+        index = tn_l_index(b, 0);
+    } else {
+        tn_lvalue *count = lower_axis_count(L, b, extent, bound);
+        int64_t n;
+        if (tn_l_is_const(count, &n) && n == 1) {
+            index = tn_l_index(b, 0);
+        } else {
+            tn_lop *loop = tn_l_for(b, names[axis], tn_l_index(b, 0), count, tn_l_index(b, 1), kind);
+            *b = tn_l_in(b, loop->region[0]);
+            index = loop->region[0]->arg;
+        }
+    }
+    lower_fact(L, bound, index);
+    return index;
+}
+
+axis_bound lower_store_bound(const tn_top *store, int axis)
+{
+    axis_bound found = {NULL, NULL};
+    subscript_bound(store, axis, &found);
+    return found;
+}
+
+/* From a view that is absent where the tile ends; start NULL if none says. */
+axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis)
+{
+    axis_bound found = {NULL, NULL};
+    find_bound(L, v, axis, &found);
+    return found;
+}
+
+/* The axis that a store's vectors walk: the one with stride 1 in memory, else the last. */
+static int store_vector_axis(const lower *L, const tn_top *store)
+{
+    int rank = store->operand[0]->type.rank;
+    int64_t chosen = tn_schedule_get(&L->kernel->schedule, store->label, "vector-axis", -1);
+    if (chosen >= 0)
+        return (int)chosen;
+    for (int d = store->view->rank; d-- > 0;)
+        if (store->subscript[d].block && tn_dim_is(store->view->stride[d], 1) && store->operand[0]->type.extent[store->subscript[d].axis[0]].size > 1)
+            return store->subscript[d].axis[0];
+    return rank - 1;
+}
+
+static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_ttype *type = &op->operand[0]->type;
+    tn_lvalue *idx[TN_TILE_RANK];
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    int vector = store_vector_axis(L, op);
+    for (int i = 0; i <= type->rank; i++) {
+        int axis = i < type->rank ? i : vector; /* the vector axis comes last */
+        if (type->rank == 0 || (i < type->rank && i == vector))
+            continue;
+        axis_bound bound = lower_store_bound(op, axis);
+        idx[axis] = lower_open_axis(L, &in, axis, type->extent[axis].size, &bound, i < type->rank ? TN_FOR_SERIAL : TN_FOR_VECTOR);
+    }
+    lower_store_element(L, &in, op, idx);
+    lower_close(L, s);
+}
+
+/* Evaluates v over its extents into a new place. Bounds do not cut it: a later reader may want any element. */
+static void materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p)
+{
+    tn_lvalue *idx[TN_TILE_RANK];
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    axis_bound none = {NULL, NULL};
+    for (int i = 0; i < v->type.rank; i++)
+        idx[i] = lower_open_axis(L, &in, i, v->type.extent[i].size, &none, i == v->type.rank - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+    element e = lower_element(L, &in, v, idx);
+    tn_lvalue *value = e.value;
+    if (e.present) /* crossing into a place freezes absent to 0 */
+        value = tn_l_fn3(&in, TN_S_select, e.present, value, tn_l_const(&in, tn_lscalar(v->type.dtype), tn_number_from_int(v->type.dtype, 0)));
+    tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), value, NULL);
+    lower_close(L, s);
+}
+
+void lower_set_place(lower *L, const tn_tvalue *v, place *p) { *tn_map_at(&L->places, TN_KEY(v)) = p; }
+
+/* ---- combine ---------------------------------------------------------------------------------------------------------------- */
+
+/* acc[offset] := combine(acc[offset], x), where x is present. */
+static void accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x)
+{
+    scope s = lower_open(L);
+    tn_lvalue *old[16];
+    for (int i = 0; i < n; i++) {
+        old[i] = tn_l_load(b, acc[i], offset, 1, NULL, NULL);
+        lower_memo(L, &combine->arg[i], NULL, (element){old[i], NULL});
+        lower_memo(L, &combine->arg[n + i], NULL, (element){x[i].value, NULL});
+    }
+    tn_lvalue *result[16];
+    for (int i = 0; i < n; i++) {
+        result[i] = lower_scalar(L, b, combine->last->operand[i]);
+        if (x[i].present)
+            result[i] = tn_l_fn3(b, TN_S_select, x[i].present, result[i], old[i]);
+    }
+    for (int i = 0; i < n; i++)
+        tn_l_store(b, acc[i], offset, result[i], NULL);
+    lower_close(L, s);
+}
+
+/* ---- folds and reductions ----------------------------------------------------------------------------------------------------- */
+
+/* A fold or a reduce, in one shape: ranges to walk (none for reduce), the values to combine at each element, and what else
+ * happens there (stores of the body that have the same tile). */
+typedef struct folding {
+    const tn_top *op;
+    const tn_tblock *body; /* NULL: reduce */
+    const tn_tblock *combine;
+    tn_tvalue *const *value; /* n tiles of one shape */
+    int n;
+    bool folded[TN_TILE_RANK];
+    int kept[TN_TILE_RANK], nkept; /* axes that stay */
+} folding;
+
+static folding folding_of(const tn_top *op)
+{
+    folding f = {.op = op};
+    if (op->code == TN_T_fold) {
+        f.body = op->region[0];
+        f.combine = op->region[1];
+        f.value = f.body->last->operand;
+    } else {
+        f.combine = op->region[0];
+        f.value = op->operand;
+    }
+    f.n = op->nresults;
+    for (int i = 0; i < op->naxes; i++)
+        f.folded[op->axis[i]] = true;
+    for (int i = 0; i < f.value[0]->type.rank; i++)
+        if (!f.folded[i])
+            f.kept[f.nkept++] = i;
+    return f;
+}
+
+static axis_bound folding_bound(const lower *L, const folding *f, int axis)
+{
+    axis_bound bound = {NULL, NULL};
+    for (int i = 0; i < f->n && !bound.start; i++)
+        bound = lower_value_bound(L, f->value[i], axis);
+    return bound;
+}
+
+/* Opens the serial loops over a fold's ranges (none for other operations) and makes the starts known. */
+void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
+    for (int i = 0; i < op->nranges; i++) {
+        tn_lvalue *limit = lower_scalar(L, b, op->operand[i]);
+        int64_t n, step = op->step[i].size;
+        tn_lvalue *start;
+        if (tn_l_is_const(limit, &n) && n > 0 && n <= step) {
+            start = tn_l_index(b, 0);
+        } else {
+            tn_lop *loop = tn_l_for(b, names[i], tn_l_index(b, 0), limit, tn_l_index(b, step), TN_FOR_SERIAL);
+            *b = tn_l_in(b, loop->region[0]);
+            start = loop->region[0]->arg;
+        }
+        lower_memo(L, &op->region[0]->arg[i], NULL, (element){start, NULL});
+    }
+}
+
+/* The elements to combine at idx, after the body's stores there. */
+static void folding_elements(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, element *x)
+{
+    for (int i = 0; i < f->n; i++)
+        x[i] = lower_element(L, b, f->value[i], idx);
+    if (f->body)
+        for (const tn_top *op = f->body->first; op; op = op->next)
+            if (op->code == TN_T_store)
+                lower_store_element(L, b, op, idx);
+}
+
+static void set_identities(tn_lbuilder *b, const folding *f, tn_lvalue *const *acc, tn_lvalue *offset)
+{
+    for (int i = 0; i < f->n; i++)
+        tn_l_store(b, acc[i], offset, tn_l_const(b, tn_lscalar(f->value[i]->type.dtype), f->op->identity[i]), NULL);
+}
+
+/* Appends a loop of n independent iterations; `in` builds its body. Returns the index. */
+tn_lvalue *lower_vector_loop(tn_lbuilder *b, int64_t n, tn_lbuilder *in)
+{
+    tn_lop *loop = tn_l_for(b, "l", tn_l_index(b, 0), tn_l_index(b, n), tn_l_index(b, 1), TN_FOR_VECTOR);
+    *in = tn_l_in(b, loop->region[0]);
+    return loop->region[0]->arg;
+}
+
+static void allocate_parts(tn_lbuilder *b, const folding *f, const char *name, tn_space space, int64_t size, tn_lvalue **acc)
+{
+    for (int i = 0; i < f->n; i++)
+        acc[i] = tn_l_alloc(b, name, f->value[i]->type.dtype, space, size);
+}
+
+/* parts[0 … lanes) of each value -> parts[0], by halves: the tree is the schedule's, not the data's. */
+static void combine_tree(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *parts, int64_t lanes)
+{
+    for (int64_t half = lanes / 2; half >= 1; half /= 2) {
+        tn_lbuilder in = *b;
+        scope s = lower_open(L);
+        tn_lvalue *l = half > 1 ? lower_vector_loop(b, half, &in) : tn_l_index(b, 0);
+        element x[16] = {{NULL, NULL}};
+        for (int i = 0; i < f->n; i++)
+            x[i] = (element){tn_l_load(&in, parts[i], tn_l_fn2(&in, TN_S_add, l, tn_l_index(&in, half)), 1, NULL, NULL), NULL};
+        accumulate(L, &in, f->combine, f->n, parts, l, x);
+        lower_close(L, s);
+    }
+}
+
+/* dst[at + l] := src[l] for l in [0, n) */
+static void copy_lanes(tn_lbuilder *b, const folding *f, tn_lvalue *const *dst, int64_t at, tn_lvalue *const *src, int64_t from, int64_t n)
+{
+    tn_lbuilder in;
+    tn_lvalue *l = lower_vector_loop(b, n, &in);
+    for (int i = 0; i < f->n; i++) {
+        tn_lvalue *x = tn_l_load(&in, src[i], tn_l_fn2(&in, TN_S_add, l, tn_l_index(&in, from)), 1, NULL, NULL);
+        tn_l_store(&in, dst[i], tn_l_fn2(&in, TN_S_add, l, tn_l_index(&in, at)), x, NULL);
+    }
+}
+
+static int widest_bits(const folding *f)
+{
+    int bits = 8;
+    for (int i = 0; i < f->n; i++)
+        bits = (int)tn_max(bits, tn_dtype_bits(f->value[i]->type.dtype));
+    return bits;
+}
+
+/* Lane partials over the last axis; the kept indices are fixed in idx. Leaves the total in out[0] of a `fin` buffer. */
+static void fold_lanes(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **total)
+{
+    const tn_ttype *type = &f->value[0]->type;
+    int last = type->rank - 1;
+    int64_t width = L->machine->vector.bits / widest_bits(f);
+    axis_bound bound = folding_bound(L, f, last);
+    int64_t extent = type->extent[last].size, most = extent;
+    if (bound.start && tn_dim_is_const(bound.limit))
+        most = tn_min(most, bound.limit->value);
+    int64_t vectors = tn_schedule_get(&L->kernel->schedule, f->op->label, "lanes", 4 * width) / width;
+    while (vectors > 1 && vectors * width > most)
+        vectors /= 2;
+    vectors = tn_max(vectors, 1);
+    int64_t lanes = vectors * width;
+
+    /* One register buffer a vector: every access has the vector's width and a constant offset. */
+    tn_lvalue *part[16][16], *rest[16];
+    assert(vectors <= 16);
+    for (int64_t v = 0; v < vectors; v++)
+        allocate_parts(b, f, "part", TN_SPACE_REG, width, part[v]);
+    allocate_parts(b, f, "rest", TN_SPACE_REG, width, rest);
+    for (int64_t v = 0; v <= vectors; v++) {
+        tn_lbuilder in;
+        tn_lvalue *l = lower_vector_loop(b, width, &in);
+        set_identities(&in, f, v < vectors ? part[v] : rest, l);
+    }
+
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    lower_open_ranges(L, &in, f->op);
+    axis_bound none = {NULL, NULL};
+    for (int i = 0; i < last; i++)
+        if (f->folded[i]) {
+            axis_bound outer = folding_bound(L, f, i);
+            idx[i] = lower_open_axis(L, &in, i, type->extent[i].size, outer.start ? &outer : &none, TN_FOR_SERIAL);
+        }
+    tn_lvalue *count = lower_axis_count(L, &in, extent, &bound);
+    tn_lvalue *whole = tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, tn_l_fn2(&in, TN_S_max, count, tn_l_index(&in, 0)), tn_l_index(&in, lanes)),
+                                tn_l_index(&in, lanes));
+    tn_lop *main = tn_l_for(&in, "i", tn_l_index(&in, 0), whole, tn_l_index(&in, lanes), TN_FOR_SERIAL);
+    tn_lbuilder at_main = tn_l_in(&in, main->region[0]);
+    for (int64_t v = 0; v < vectors; v++) {
+        tn_lbuilder lane;
+        scope inner = lower_open(L);
+        tn_lvalue *base = tn_l_fn2(&at_main, TN_S_add, main->region[0]->arg, tn_l_index(&at_main, v * width));
+        tn_lvalue *l = lower_vector_loop(&at_main, width, &lane);
+        idx[last] = tn_l_fn2(&lane, TN_S_add, base, l);
+        lower_fact(L, &bound, idx[last]);
+        element x[16] = {{NULL, NULL}};
+        folding_elements(L, &lane, f, idx, x);
+        accumulate(L, &lane, f->combine, f->n, part[v], l, x);
+        lower_close(L, inner);
+    }
+    /* The rest of the axis, a vector at a time, lanes past the end left out. */
+    tn_lop *tail = tn_l_for(&in, "i", whole, count, tn_l_index(&in, width), TN_FOR_SERIAL);
+    tn_lbuilder at_tail = tn_l_in(&in, tail->region[0]);
+    {
+        tn_lbuilder lane;
+        scope inner = lower_open(L);
+        tn_lvalue *l = lower_vector_loop(&at_tail, width, &lane);
+        idx[last] = tn_l_fn2(&lane, TN_S_add, tail->region[0]->arg, l);
+        tn_lop *exists = tn_l_if(&lane, tn_l_fn2(&lane, TN_S_lt, idx[last], count));
+        tn_lbuilder then = tn_l_in(&lane, exists->region[0]);
+        lower_fact(L, &bound, idx[last]);
+        element x[16] = {{NULL, NULL}};
+        folding_elements(L, &then, f, idx, x);
+        accumulate(L, &then, f->combine, f->n, rest, l, x);
+        lower_close(L, inner);
+    }
+    lower_close(L, s);
+
+    /* All partials into one buffer, the rest into its first vector; then halves. */
+    allocate_parts(b, f, "total", TN_SPACE_REG, lanes, total);
+    for (int64_t v = 0; v < vectors; v++)
+        copy_lanes(b, f, total, v * width, part[v], 0, width);
+    tn_lbuilder lane;
+    scope inner = lower_open(L);
+    tn_lvalue *l = lower_vector_loop(b, width, &lane);
+    element x[16] = {{NULL, NULL}};
+    for (int i = 0; i < f->n; i++)
+        x[i] = (element){tn_l_load(&lane, rest[i], l, 1, NULL, NULL), NULL};
+    accumulate(L, &lane, f->combine, f->n, total, l, x);
+    lower_close(L, inner);
+    combine_tree(L, b, f, total, lanes);
+}
+
+static void store_results(tn_lbuilder *b, const folding *f, place *const *out, tn_lvalue *const *kept_idx, tn_lvalue *const *from)
+{
+    for (int i = 0; i < f->n; i++)
+        tn_l_store(b, out[i]->buffer, lower_place_offset(b, out[i], f->nkept, kept_idx), tn_l_load(b, from[i], tn_l_index(b, 0), 1, NULL, NULL), NULL);
+}
+
+/* Each lane of a kept axis (or a plain scalar) folds its own element, in order of the ranges and axes. */
+static void fold_serial(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **acc)
+{
+    const tn_ttype *type = &f->value[0]->type;
+    allocate_parts(b, f, "acc", TN_SPACE_REG, 1, acc);
+    set_identities(b, f, acc, tn_l_index(b, 0));
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    lower_open_ranges(L, &in, f->op);
+    for (int i = 0; i < type->rank; i++)
+        if (f->folded[i]) {
+            axis_bound bound = folding_bound(L, f, i);
+            idx[i] = lower_open_axis(L, &in, i, type->extent[i].size, &bound, TN_FOR_SERIAL);
+        }
+    element x[16] = {{NULL, NULL}};
+    folding_elements(L, &in, f, idx, x);
+    accumulate(L, &in, f->combine, f->n, acc, tn_l_index(&in, 0), x);
+    lower_close(L, s);
+}
+
+/* A body may hold stores of the folded tile's shape and pure operations; anything else needs its own nests inside the ranges. */
+static bool body_is_simple(const folding *f)
+{
+    if (!f->body)
+        return true;
+    const tn_ttype *type = &f->value[0]->type;
+    for (int i = 1; i < f->n; i++)
+        if (f->value[i]->type.rank != type->rank)
+            return false;
+    for (const tn_top *op = f->body->first; op; op = op->next) {
+        if (op->code == TN_T_yield || op->code == TN_T_load)
+            continue;
+        if (op->code == TN_T_store) {
+            if (op->operand[0]->type.rank != type->rank)
+                return false;
+            continue;
+        }
+        if (op->nregions || op->code == TN_T_dot || !(tn_top_traits(op->code) & TN_T_PURE))
+            return false;
+    }
+    return true;
+}
+
+static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
+
+/* Ranges outermost; inside, the body's own nests, then acc[kept] := combine(acc[kept], value) over the tile. */
+static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *const *out)
+{
+    const tn_ttype *type = &f->value[0]->type;
+    tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *acc[16];
+    axis_bound none = {NULL, NULL};
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    for (int i = 0; i < f->nkept; i++)
+        kept_idx[i] = lower_open_axis(L, &in, i, type->extent[f->kept[i]].size, &none, i == f->nkept - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+    for (int i = 0; i < f->n; i++)
+        tn_l_store(&in, out[i]->buffer, lower_place_offset(&in, out[i], f->nkept, kept_idx),
+                   tn_l_const(&in, tn_lscalar(f->value[i]->type.dtype), f->op->identity[i]), NULL);
+    lower_close(L, s);
+
+    in = *b;
+    s = lower_open(L);
+    lower_open_ranges(L, &in, f->op);
+    lower_block(L, &in, f->body);
+    for (int i = 0; i < f->nkept; i++) {
+        axis_bound bound = folding_bound(L, f, f->kept[i]);
+        kept_idx[i] = idx[f->kept[i]] =
+            lower_open_axis(L, &in, f->kept[i], type->extent[f->kept[i]].size, &bound, i == f->nkept - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+    }
+    for (int i = 0; i < type->rank; i++)
+        if (f->folded[i]) {
+            axis_bound bound = folding_bound(L, f, i);
+            idx[i] = lower_open_axis(L, &in, i, type->extent[i].size, &bound, TN_FOR_SERIAL);
+        }
+    element x[16] = {{NULL, NULL}};
+    for (int i = 0; i < f->n; i++) {
+        x[i] = lower_element(L, &in, f->value[i], idx);
+        acc[i] = out[i]->buffer;
+    }
+    accumulate(L, &in, f->combine, f->n, acc, lower_place_offset(&in, out[0], f->nkept, kept_idx), x);
+    lower_close(L, s);
+}
+
+static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    folding f = folding_of(op);
+    const tn_ttype *type = &f.value[0]->type;
+    place *out[16];
+    for (int i = 0; i < f.n; i++)
+        out[i] = lower_new_place(L, b, &op->result[i].type, "fold");
+    if (!body_is_simple(&f)) {
+        fold_general(L, b, &f, out);
+    } else {
+        int axis = (int)tn_schedule_get(&L->kernel->schedule, op->label, "vector-axis", type->rank - 1);
+        bool lanes = type->rank && f.folded[axis] && axis == type->rank - 1 && !op->ordered && type->extent[axis].size > 1;
+        tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *total[16];
+        tn_lbuilder in = *b;
+        scope s = lower_open(L);
+        for (int i = 0; i < f.nkept; i++) {
+            axis_bound bound = folding_bound(L, &f, f.kept[i]);
+            bool vector = !lanes && i == f.nkept - 1;
+            kept_idx[i] = idx[f.kept[i]] =
+                lower_open_axis(L, &in, f.kept[i], type->extent[f.kept[i]].size, &bound, vector ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+        }
+        if (lanes)
+            fold_lanes(L, &in, &f, idx, total);
+        else
+            fold_serial(L, &in, &f, idx, total);
+        store_results(&in, &f, out, kept_idx, total);
+        lower_close(L, s);
+    }
+    for (int i = 0; i < f.n; i++)
+        lower_set_place(L, &op->result[i], out[i]);
+}
+
+/* out[.., i, ..] = running combination along the axis, an element at a time; other axes are independent. */
+static void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_ttype *type = &op->operand[0]->type;
+    int axis = op->axis[0], n = op->nresults;
+    place *out[16];
+    tn_lvalue *idx[TN_TILE_RANK], *acc[16];
+    for (int i = 0; i < n; i++)
+        out[i] = lower_new_place(L, b, &op->result[i].type, "scan");
+    axis_bound none = {NULL, NULL};
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    int vector = type->rank > 1 ? (axis == type->rank - 1 ? type->rank - 2 : type->rank - 1) : -1;
+    for (int i = 0; i <= type->rank; i++) {
+        int a = i < type->rank ? i : vector;
+        if (a == axis || a < 0 || (i < type->rank && i == vector))
+            continue;
+        idx[a] = lower_open_axis(L, &in, a, type->extent[a].size, &none, i == type->rank ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+    }
+    for (int i = 0; i < n; i++) {
+        acc[i] = tn_l_alloc(&in, "acc", op->operand[i]->type.dtype, TN_SPACE_REG, 1);
+        tn_l_store(&in, acc[i], tn_l_index(&in, 0), tn_l_const(&in, tn_lscalar(op->operand[i]->type.dtype), op->identity[i]), NULL);
+    }
+    int64_t extent = type->extent[axis].size;
+    tn_lop *loop = tn_l_for(&in, "i", tn_l_index(&in, 0), tn_l_index(&in, extent), tn_l_index(&in, 1), TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    idx[axis] = loop->region[0]->arg;
+    if (op->reverse)
+        idx[axis] = tn_l_fn2(&in, TN_S_sub, tn_l_index(&in, extent - 1), idx[axis]);
+    element x[16] = {{NULL, NULL}};
+    for (int i = 0; i < n; i++)
+        x[i] = lower_element(L, &in, op->operand[i], idx);
+    accumulate(L, &in, op->region[0], n, acc, tn_l_index(&in, 0), x);
+    for (int i = 0; i < n; i++)
+        tn_l_store(&in, out[i]->buffer, lower_place_offset(&in, out[i], type->rank, idx), tn_l_load(&in, acc[i], tn_l_index(&in, 0), 1, NULL, NULL), NULL);
+    lower_close(L, s);
+    for (int i = 0; i < n; i++)
+        lower_set_place(L, &op->result[i], out[i]);
+}
+
+/* ---- control ---------------------------------------------------------------------------------------------------------------------- */
+
+static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place *const *state, int n)
+{
+    /* Two steps: a new value may depend on another's old elements. */
+    place *next[16];
+    for (int i = 0; i < n; i++) {
+        next[i] = lower_new_place(L, b, &values[i]->type, "next");
+        materialise(L, b, values[i], next[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        tn_tvalue copy = {.type = values[i]->type, .id = values[i]->id};
+        lower_set_place(L, &copy, next[i]);
+        scope s = lower_open(L);
+        materialise(L, b, &copy, state[i]);
+        lower_close(L, s);
+        lower_set_place(L, &copy, NULL);
+    }
+}
+
+static void bind_state(lower *L, const tn_tvalue *args, place *const *state, int n)
+{
+    for (int i = 0; i < n; i++)
+        lower_set_place(L, &args[i], state[i]);
+}
+
+static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    int n = op->nresults;
+    place *state[16];
+    tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
+    for (int i = 0; i < n; i++) {
+        state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
+        materialise(L, b, op->operand[3 + i], state[i]);
+    }
+    tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
+    bind_state(L, op->region[0]->arg + 1, state, n);
+    lower_block(L, &in, op->region[0]);
+    carry_into(L, &in, op->region[0]->last->operand, state, n);
+    lower_close(L, s);
+    bind_state(L, op->result, state, n);
+}
+
+static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    int n = op->nresults;
+    place *state[16];
+    for (int i = 0; i < n; i++) {
+        state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
+        materialise(L, b, op->operand[i], state[i]);
+    }
+    tn_lop *loop = tn_l_while(b);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    bind_state(L, op->region[0]->arg, state, n);
+    lower_block(L, &in, op->region[0]);
+    tn_l_yield(&in, lower_scalar(L, &in, op->region[0]->last->operand[0]));
+    lower_close(L, s);
+    in = tn_l_in(b, loop->region[1]);
+    s = lower_open(L);
+    bind_state(L, op->region[1]->arg, state, n);
+    lower_block(L, &in, op->region[1]);
+    carry_into(L, &in, op->region[1]->last->operand, state, n);
+    lower_close(L, s);
+    bind_state(L, op->result, state, n);
+}
+
+static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    place *out[16];
+    for (int i = 0; i < op->nresults; i++)
+        out[i] = lower_new_place(L, b, &op->result[i].type, "if");
+    tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
+    for (int r = 0; r < 2; r++) {
+        tn_lbuilder in = tn_l_in(b, branch->region[r]);
+        scope s = lower_open(L);
+        lower_block(L, &in, op->region[r]);
+        for (int i = 0; i < op->nresults; i++)
+            materialise(L, &in, op->region[r]->last->operand[i], out[i]);
+        lower_close(L, s);
+    }
+    bind_state(L, op->result, out, op->nresults);
+}
+
+/* ---- loads that a store disturbs ------------------------------------------------------------------------------------------------------ */
+
+static bool writes_buffer(const tn_top *op, int buffer)
+{
+    if ((op->code == TN_T_store || op->code == TN_T_atomic) && op->view->buffer == buffer)
+        return true;
+    for (int r = 0; r < op->nregions; r++)
+        for (const tn_top *in = op->region[r]->first; in; in = in->next)
+            if (writes_buffer(in, buffer))
+                return true;
+    return false;
+}
+
+static bool same_access(const tn_top *a, const tn_top *b)
+{
+    if (a->view->rank != b->view->rank || a->view->offset != b->view->offset || a->view->panel != b->view->panel)
+        return false;
+    for (int d = 0; d < a->view->rank; d++) {
+        const tn_subscript *x = &a->subscript[d], *y = &b->subscript[d];
+        if (a->view->stride[d] != b->view->stride[d] || x->value != y->value || x->block != y->block || x->naxes != y->naxes)
+            return false;
+        for (int i = 0; i < x->naxes; i++)
+            if (x->axis[i] != y->axis[i])
+                return false;
+    }
+    return true;
+}
+
+static bool depends_on(const tn_top *op, const tn_map *marked)
+{
+    for (int i = 0; i < op->noperands; i++)
+        if (tn_map_get(marked, TN_KEY(op->operand[i])))
+            return true;
+    for (int d = 0; op->subscript && d < op->view->rank; d++)
+        if (tn_map_get(marked, TN_KEY(op->subscript[d].value)))
+            return true;
+    for (int r = 0; r < op->nregions; r++)
+        for (const tn_top *in = op->region[r]->first; in; in = in->next)
+            if (depends_on(in, marked))
+                return true;
+    return false;
+}
+
+/* An expression is computed where it is used, so a load of memory that is written in between must be taken now. */
+static bool must_load_now(lower *L, const tn_top *load)
+{
+    int buffer = load->view->buffer;
+    if (L->kernel->buffers.at[buffer].mode == TN_READ)
+        return false;
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(load->result)) = (void *)load;
+    bool written = false;
+    for (const tn_top *op = load->next; op; op = op->next) {
+        bool uses = depends_on(op, &marked);
+        if (uses && written)
+            return true;
+        if (writes_buffer(op, buffer)) {
+            if (uses && !(op->code == TN_T_store && same_access(load, op)))
+                return true;
+            written = true;
+        }
+        if (uses)
+            for (int i = 0; i < op->nresults; i++)
+                *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
+    }
+    return false;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    b->line = op->loc.line;
+    switch (op->code) {
+    case TN_T_store:
+        if (!lower_pending_dots(L, b, op))
+            lower_store(L, b, op);
+        return;
+    case TN_T_load:
+        if (must_load_now(L, op)) {
+            place *p = lower_new_place(L, b, &op->result->type, "loaded");
+            materialise(L, b, op->result, p);
+            lower_set_place(L, op->result, p);
+        }
+        return;
+    case TN_T_gather: { /* its source is read at computed places: it must lie in memory */
+        const tn_tvalue *source = op->operand[0];
+        if (!tn_map_get(&L->places, TN_KEY(source))) {
+            place *p = lower_new_place(L, b, &source->type, "source");
+            materialise(L, b, source, p);
+            lower_set_place(L, source, p);
+        }
+        return;
+    }
+    case TN_T_dot:
+        lower_dot(L, b, op);
+        return;
+    case TN_T_fold:
+        if (lower_is_dot_fold(op))
+            lower_dot(L, b, op);
+        else
+            lower_fold(L, b, op);
+        return;
+    case TN_T_reduce:
+        lower_fold(L, b, op);
+        return;
+    case TN_T_scan:
+        lower_scan(L, b, op);
+        return;
+    case TN_T_for:
+        lower_for(L, b, op);
+        return;
+    case TN_T_while:
+        lower_while(L, b, op);
+        return;
+    case TN_T_if:
+        lower_if(L, b, op);
+        return;
+    case TN_T_yield:
+    case TN_T_fence: /* one program is one thread here */
+        return;
+    default:
+        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions)
+            L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: '%s' has no CPU lowering", L->kernel->name, tn_top_name(op->code));
+        return; /* pure: computed where it is used */
+    }
+}
+
+static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+        lower_op(L, b, op);
+}
+
+static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
+{
+    const tn_kernel *k = L->kernel;
+    tn_lvalue *program = loop->region[0]->arg;
+    for (size_t i = k->grid.len; i-- > 0;) {
+        const tn_trange *g = &k->grid.at[i];
+        tn_dim count = tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size));
+        tn_lvalue *n = lower_dim(L, count);
+        tn_lvalue *at = i == 0 ? program : tn_l_fn2(b, TN_S_rem, program, n);
+        if (tn_dim_is(count, 1))
+            at = tn_l_index(b, 0);
+        else if (i)
+            program = tn_l_fn2(b, TN_S_div, program, n);
+        *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
+    }
+}
+
+static void open_locals(lower *L, tn_lbuilder *b)
+{
+    const tn_kernel *k = L->kernel;
+    for (size_t i = 0; i < k->buffers.len; i++) {
+        const tn_tbuffer *t = &k->buffers.at[i];
+        if (t->mode != TN_LOCAL)
+            continue;
+        L->buffer[i] = tn_dim_is_const(t->elements) ? tn_l_alloc(b, t->name, t->dtype, TN_SPACE_LOCAL, t->elements->value)
+                                                    : tn_l_alloc_sized(b, t->name, t->dtype, lower_dim(L, t->elements));
+    }
+}
+
+tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
+{
+    TN_TRY(tn_tile_bind(kernel));
+    lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
+    L->arena.on_oom = session->arena.on_oom;
+    L->dims.arena = L->places.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
+    L->func = tn_lfunc_new(session, kernel->name);
+    L->buffer = TN_NEW_ARRAY(&L->arena, tn_lvalue *, kernel->buffers.len + 1);
+    for (size_t i = 0; i < kernel->buffers.len; i++) {
+        const tn_tbuffer *t = &kernel->buffers.at[i];
+        if (t->mode != TN_LOCAL)
+            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ, 64);
+    }
+    collect_symbols(L);
+    tn_lvalue *begin = tn_lfunc_index(L->func, "begin"), *end = tn_lfunc_index(L->func, "end");
+
+    tn_lbuilder b = tn_lbuilder_at_end(L->func, L->func->body);
+    tn_lop *loop = tn_l_for(&b, "program", begin, end, tn_l_index(&b, 1), TN_FOR_GRID);
+    L->entry = b; /* sizes are computed once, before the programs */
+    L->entry.before = loop;
+    open_locals(L, &L->entry);
+    tn_lbuilder in = tn_l_in(&b, loop->region[0]);
+    open_grid(L, &in, loop);
+    lower_block(L, &in, kernel->body);
+    tn_status status = L->status;
+    tn_arena_free(&L->arena);
+    if (status == TN_OK)
+        *out = L->func;
+    return status;
+}

@@ -1,0 +1,85 @@
+/* Shared by the files of the CPU lowering. lower.c's head says how it works. */
+#ifndef TN_TARGET_CPU_LOWER_H
+#define TN_TARGET_CPU_LOWER_H
+
+#include "target/target.h"
+
+/* One element of a tile: its value, and whether it exists (NULL: surely). */
+typedef struct element {
+    tn_lvalue *value, *present;
+} element;
+
+/* A tile held in a buffer of the program; element (i_0, …) at sum i_a * stride[a]. */
+typedef struct place {
+    tn_lvalue *buffer;
+    int64_t stride[TN_TILE_RANK];
+} place;
+
+/* Holds inside the open loops: start + index < limit. */
+typedef struct fact {
+    const tn_tvalue *start;
+    const tn_lvalue *index;
+    tn_dim limit;
+} fact;
+
+typedef struct memo_entry {
+    const tn_tvalue *value;
+    tn_lvalue *index[TN_TILE_RANK];
+    element element;
+    size_t prev; /* the entry of the same value before it, + 1 */
+} memo_entry;
+
+typedef struct scope {
+    size_t memo, facts;
+} scope;
+
+/* Elements along an axis exist where start + i < limit; start NULL: everywhere in the extent. */
+typedef struct axis_bound {
+    tn_tvalue *start;
+    tn_dim limit;
+} axis_bound;
+
+typedef struct lower {
+    tn_session *session;
+    tn_arena arena; /* of this lowering alone */
+    tn_kernel *kernel;
+    const tn_machine *machine;
+    tn_lfunc *func;
+    tn_lbuilder entry;  /* before the grid loop */
+    tn_lvalue **buffer; /* by kernel buffer */
+    tn_map dims;        /* tn_dim -> tn_lvalue */
+    tn_map scalars;     /* grid coordinates -> tn_lvalue */
+    tn_map places;      /* tn_tvalue -> place */
+    tn_map memo_head;   /* tn_tvalue -> size_t */
+    tn_map pending;     /* results of products that wait for the store that ends them: tn_tvalue -> tn_top */
+    TN_VEC(memo_entry) memo;
+    TN_VEC(fact) facts;
+    tn_status status; /* the first failure; lowering stops soon after */
+} lower;
+
+tn_lvalue *lower_dim(lower *L, tn_dim d);
+element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
+tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v);
+void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *store, tn_lvalue *const *idx);
+/* Declares an element known at these indices, until the scope closes. */
+void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value);
+scope lower_open(const lower *L);
+void lower_close(lower *L, scope s);
+place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const char *name);
+tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
+axis_bound lower_store_bound(const tn_top *store, int axis);
+axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis);
+tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis_bound *bound);
+tn_lvalue *lower_open_axis(lower *L, tn_lbuilder *b, int axis, int64_t extent, const axis_bound *bound, tn_loop_kind kind);
+void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index);
+void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
+tn_lvalue *lower_vector_loop(tn_lbuilder *b, int64_t n, tn_lbuilder *in);
+void lower_set_place(lower *L, const tn_tvalue *v, place *p);
+
+/* lower_dot.c */
+bool lower_is_dot_fold(const tn_top *op);
+void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op);
+/* If `store` ends products that wait for it, computes them with the store as their epilogue and returns true. */
+bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store);
+
+#endif

@@ -1,0 +1,446 @@
+/* Products on CPUs: `dot`, and the fold over it, as a register-tiled micro-kernel.
+ *
+ *   for each panel of C columns of the right operand
+ *     the panel's rows contiguous: as the view has it packed, or packed here into a local buffer
+ *     for each block of R rows of the left operand (the last may have fewer: a kernel for each number of rows)
+ *       R x C accumulators in registers; for every k: C / W vector loads, R broadcasts, R * C / W multiply-adds
+ *       accumulators to a small buffer, from which the epilogue (the expression of the store that waits) reads
+ *
+ * R and C are the machine's row (dot_rows x dot_vectors): R * C / W accumulators, C / W vectors of the right operand and one broadcast
+ * must fit the registers with one to spare. The left operand is read where it lies, row by row; it needs no packing. */
+#include "target/cpu/lower.h"
+
+#include <assert.h>
+
+typedef struct product {
+    const tn_top *op;           /* the fold, or the dot itself */
+    const tn_tvalue *a, *b;     /* [batch,] M x K and [batch,] K x N */
+    int batch;                  /* leading axes: 0 or 1 */
+    axis_bound m, n, k;
+    int64_t M, N, K;            /* extents */
+    tn_dtype type;              /* of the accumulators */
+    int64_t width, rows, columns;
+    tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
+    bool packed;                /* b's view is packed in panels of `columns` */
+    const tn_top *store;        /* epilogue; NULL: into `out` */
+    place *out;
+} product;
+
+static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
+
+bool lower_is_dot_fold(const tn_top *op)
+{
+    if (op->naxes || op->nresults != 1 || tn_combine_fn(op->region[1]) != TN_S_add)
+        return false;
+    const tn_top *dot = dot_of(op);
+    if (!dot || dot->code != TN_T_dot || dot->block != op->region[0])
+        return false;
+    for (const tn_top *in = op->region[0]->first; in; in = in->next) {
+        bool quiet = in->code == TN_T_load || in->code == TN_T_yield || (!in->nregions && (tn_top_traits(in->code) & TN_T_PURE));
+        if (!quiet || (in->code == TN_T_dot && in != dot))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the right operand ---------------------------------------------------------------------------------------------------- */
+
+/* Row of the panel for the ranges' starts and kk: mixed radix over the ranges, k innermost. */
+static tn_lvalue *panel_row(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *kk)
+{
+    tn_lvalue *row = tn_l_index(b, 0);
+    bool k_is_last_range = false;
+    for (int i = 0; i < p->op->nranges; i++) {
+        const tn_tvalue *start = &p->op->region[0]->arg[i];
+        row = tn_l_fn2(b, TN_S_mul, row, lower_scalar(L, b, p->op->operand[i]));
+        row = tn_l_fn2(b, TN_S_add, row, lower_scalar(L, b, start));
+        k_is_last_range = i == p->op->nranges - 1 && p->k.start == start;
+    }
+    if (!k_is_last_range)
+        row = tn_l_fn2(b, TN_S_mul, row, tn_l_index(b, p->K));
+    return tn_l_fn2(b, TN_S_add, row, kk);
+}
+
+static tn_lvalue *panel_rows(lower *L, tn_lbuilder *b, const product *p)
+{
+    tn_lvalue *rows = tn_l_index(b, 1);
+    int n = p->op->nranges;
+    for (int i = 0; i < n; i++)
+        rows = tn_l_fn2(b, TN_S_mul, rows, lower_scalar(L, b, p->op->operand[i]));
+    return n && p->k.start == &p->op->region[0]->arg[n - 1] ? rows : tn_l_fn2(b, TN_S_mul, rows, tn_l_index(b, p->K));
+}
+
+static tn_lvalue *or_zero(tn_lbuilder *b, element e, tn_dtype dtype)
+{
+    return e.present ? tn_l_fn3(b, TN_S_select, e.present, e.value, tn_l_const(b, tn_lscalar(dtype), tn_number_from_int(dtype, 0))) : e.value;
+}
+
+/* Opens the ranges and the k axis; returns k's index. */
+static tn_lvalue *open_k(lower *L, tn_lbuilder *b, const product *p)
+{
+    lower_open_ranges(L, b, p->op);
+    tn_lvalue *count = lower_axis_count(L, b, p->K, &p->k);
+    tn_lop *loop = tn_l_for(b, "k", tn_l_index(b, 0), count, tn_l_index(b, 1), TN_FOR_SERIAL);
+    *b = tn_l_in(b, loop->region[0]);
+    lower_fact(L, &p->k, loop->region[0]->arg);
+    return loop->region[0]->arg;
+}
+
+/* panel[row][j] := b[.., k, n0 + j], 0 past the last column. */
+static void pack_panel(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *columns)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    tn_lvalue *k = open_k(L, &in, p);
+    tn_lvalue *row = tn_l_fn2(&in, TN_S_mul, panel_row(L, &in, p, k), tn_l_index(&in, p->columns));
+    tn_dtype dtype = p->b->type.dtype;
+    tn_lop *loop = tn_l_for(&in, "j", tn_l_index(&in, 0), columns, tn_l_index(&in, 1), TN_FOR_VECTOR);
+    tn_lbuilder at = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&at, TN_S_add, n0, j);
+    lower_fact(L, &p->n, n);
+    element e = lower_element(L, &at, p->b, p->batch ? (tn_lvalue *[]){batch, k, n} : (tn_lvalue *[]){k, n});
+    tn_l_store(&at, p->panel, tn_l_fn2(&at, TN_S_add, row, j), or_zero(&at, e, dtype), NULL);
+    int64_t full;
+    if (!tn_l_is_const(columns, &full) || full < p->columns) {
+        loop = tn_l_for(&in, "j", columns, tn_l_index(&in, p->columns), tn_l_index(&in, 1), TN_FOR_VECTOR);
+        at = tn_l_in(&in, loop->region[0]);
+        tn_l_store(&at, p->panel, tn_l_fn2(&at, TN_S_add, row, loop->region[0]->arg),
+                   tn_l_const(&at, tn_lscalar(dtype), tn_number_from_int(dtype, 0)), NULL);
+    }
+    lower_close(L, s);
+}
+
+/* Offset of column 0 of panel n0 in row k of a packed view. */
+static tn_lvalue *packed_row(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *k)
+{
+    const tn_top *load = p->b->def;
+    const tn_view *view = load->view;
+    int r = view->rank;
+    const tn_subscript *ks = &load->subscript[r - 2], *ns = &load->subscript[r - 1];
+    tn_lvalue *start = lower_scalar(L, b, ns->value), *panel = tn_l_index(b, p->columns);
+    tn_lvalue *base = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_add, start, n0), panel), lower_dim(L, view->shape[r - 2]));
+    base = tn_l_fn2(b, TN_S_mul, base, panel);
+    base = tn_l_fn2(b, TN_S_add, base, lower_dim(L, view->offset));
+    for (int d = 0; d < r - 2; d++) {
+        const tn_subscript *s = &load->subscript[d];
+        tn_lvalue *index = lower_scalar(L, b, s->value);
+        if (s->block)
+            index = tn_l_fn2(b, TN_S_add, index, batch);
+        base = tn_l_fn2(b, TN_S_add, base, tn_l_fn2(b, TN_S_mul, index, lower_dim(L, view->stride[d])));
+    }
+    base = tn_l_fn2(b, TN_S_add, base, tn_l_fn2(b, TN_S_mul, lower_scalar(L, b, ks->value), panel));
+    return tn_l_fn2(b, TN_S_add, base, tn_l_fn2(b, TN_S_mul, k, panel));
+}
+
+/* b is read straight from a view that is packed in panels of our width, at starts that are whole panels. */
+static bool is_packed(const lower *L, const tn_tvalue *b, int64_t columns)
+{
+    const tn_top *load = b->def;
+    if (!load || load->code != TN_T_load || tn_map_get(&L->places, TN_KEY(b)) || load->view->panel != columns || load->view->nguards)
+        return false;
+    int r = load->view->rank, axis = b->type.rank - 2;
+    const tn_subscript *ks = &load->subscript[r - 2], *ns = &load->subscript[r - 1];
+    if (!ks->block || !ns->block || ks->axis[0] != axis || ns->axis[0] != axis + 1)
+        return false;
+    for (int d = 0; d < r - 2; d++)
+        if (load->subscript[d].block ? load->subscript[d].axis[0] >= axis : load->subscript[d].naxes)
+            return false;
+    for (size_t i = 0; i < L->kernel->grid.len; i++)
+        if (L->kernel->grid.at[i].value == ns->value)
+            return L->kernel->grid.at[i].step.size % columns == 0;
+    return ns->value->def && ns->value->def->code == TN_T_const && ns->value->def->number.i % columns == 0;
+}
+
+/* ---- the micro-kernel -------------------------------------------------------------------------------------------------------- */
+
+static tn_lvalue *multiply_add(lower *L, tn_lbuilder *b, tn_dtype type, tn_lvalue *x, tn_lvalue *y, tn_lvalue *acc)
+{
+    if (tn_is_float(type) && L->machine->vector.fma)
+        return tn_l_fn3(b, TN_S_fma, x, y, acc);
+    return tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, x, y), acc);
+}
+
+/* tile[i][j] := sum over k of a[m0 + i, k] * b[k, n0 + j], i < rows. */
+static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t rows, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *tile)
+{
+    int64_t vectors = p->columns / p->width;
+    enum { MOST = 64 };
+    assert(rows * vectors <= MOST);
+    tn_lvalue *acc[MOST], *row[MOST], *x[MOST], *l;
+    tn_lbuilder lane, in = *b;
+    scope s = lower_open(L);
+    tn_lvalue *zero = tn_l_const(b, tn_lscalar(p->type), tn_number_from_int(p->type, 0));
+    for (int64_t i = 0; i < rows * vectors; i++) {
+        acc[i] = tn_l_alloc(b, "acc", p->type, TN_SPACE_REG, p->width);
+        l = lower_vector_loop(b, p->width, &lane);
+        tn_l_store(&lane, acc[i], l, zero, NULL);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        row[i] = tn_l_fn2(b, TN_S_add, m0, tn_l_index(b, i));
+        lower_fact(L, &p->m, row[i]);
+    }
+    in = *b;
+    tn_lvalue *k = open_k(L, &in, p);
+    for (int64_t i = 0; i < rows; i++) {
+        element e = lower_element(L, &in, p->a, p->batch ? (tn_lvalue *[]){batch, row[i], k} : (tn_lvalue *[]){row[i], k});
+        x[i] = tn_l_cast(&in, or_zero(&in, e, p->a->type.dtype), p->type);
+    }
+    tn_lvalue *base = p->packed  ? packed_row(L, &in, p, batch, n0, k)
+                      : p->panel ? tn_l_fn2(&in, TN_S_mul, panel_row(L, &in, p, k), tn_l_index(&in, p->columns))
+                                 : NULL;
+    for (int64_t v = 0; v < vectors; v++) {
+        scope inner = lower_open(L);
+        l = lower_vector_loop(&in, p->width, &lane);
+        tn_lvalue *j = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, v * p->width)), *y;
+        if (base) {
+            tn_lvalue *from = p->panel ? p->panel : L->buffer[p->b->def->view->buffer];
+            y = tn_l_load(&lane, from, tn_l_fn2(&lane, TN_S_add, base, j), 1, NULL, NULL);
+        } else {
+            tn_lvalue *n = tn_l_fn2(&lane, TN_S_add, n0, j);
+            element e = lower_element(L, &lane, p->b, p->batch ? (tn_lvalue *[]){batch, k, n} : (tn_lvalue *[]){k, n});
+            y = or_zero(&lane, e, p->b->type.dtype);
+        }
+        y = tn_l_cast(&lane, y, p->type);
+        for (int64_t i = 0; i < rows; i++) {
+            tn_lvalue *a = acc[i * vectors + v];
+            tn_l_store(&lane, a, l, multiply_add(L, &lane, p->type, x[i], y, tn_l_load(&lane, a, l, 1, NULL, NULL)), NULL);
+        }
+        lower_close(L, inner);
+    }
+    lower_close(L, s);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t v = 0; v < vectors; v++) {
+            l = lower_vector_loop(b, p->width, &lane);
+            tn_lvalue *at = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, i * p->columns + v * p->width));
+            tn_l_store(&lane, tile, at, tn_l_load(&lane, acc[i * vectors + v], l, 1, NULL, NULL), NULL);
+        }
+}
+
+/* A kernel for each number of rows that can be left: all of them, or what the bound leaves over. */
+static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *left, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0,
+                        tn_lvalue *count, tn_lvalue *tile)
+{
+    int64_t total;
+    bool known = tn_l_is_const(count, &total);
+    int64_t tail = known ? total % p->rows : 0;
+    tn_lbuilder at = *b;
+    if (!known || total >= p->rows) {
+        if (known && tail == 0) {
+            micro_kernel(L, &at, p, p->rows, batch, m0, n0, tile);
+            return;
+        }
+        tn_lop *whole = tn_l_if(&at, tn_l_fn2(&at, TN_S_ge, left, tn_l_index(&at, p->rows)));
+        tn_lbuilder then = tn_l_in(&at, whole->region[0]);
+        micro_kernel(L, &then, p, p->rows, batch, m0, n0, tile);
+        at = tn_l_in(&at, whole->region[1]);
+    }
+    if (known) {
+        if (tail)
+            micro_kernel(L, &at, p, tail, batch, m0, n0, tile);
+        return;
+    }
+    for (int64_t rows = p->rows - 1; rows >= 1; rows--) {
+        tn_lop *some = tn_l_if(&at, tn_l_fn2(&at, TN_S_eq, left, tn_l_index(&at, rows)));
+        tn_lbuilder then = tn_l_in(&at, some->region[0]);
+        micro_kernel(L, &then, p, rows, batch, m0, n0, tile);
+        at = tn_l_in(&at, some->region[1]);
+    }
+}
+
+static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *rows,
+                     tn_lvalue *columns, tn_lvalue *tile)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    tn_lop *loop = tn_l_for(&in, "i", tn_l_index(&in, 0), rows, tn_l_index(&in, 1), TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *i = loop->region[0]->arg, *m = tn_l_fn2(&in, TN_S_add, m0, i);
+    lower_fact(L, &p->m, m);
+    loop = tn_l_for(&in, "j", tn_l_index(&in, 0), columns, tn_l_index(&in, 1), TN_FOR_VECTOR);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&in, TN_S_add, n0, j);
+    lower_fact(L, &p->n, n);
+    tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, i, tn_l_index(&in, p->columns)), j);
+    tn_lvalue *x = tn_l_load(&in, tile, at, 1, NULL, NULL);
+    tn_lvalue *idx[3] = {batch, m, n}, **index = p->batch ? idx : idx + 1;
+    if (p->store) {
+        lower_memo(L, p->op->result, index, (element){x, NULL});
+        lower_store_element(L, &in, p->store, index);
+    } else {
+        tn_l_store(&in, p->out->buffer, lower_place_offset(&in, p->out, p->batch + 2, index), x, NULL);
+    }
+    lower_close(L, s);
+}
+
+/* min(most, total - at), constant where every block is whole. */
+static tn_lvalue *block_count(tn_lbuilder *b, tn_lvalue *total, tn_lvalue *at, int64_t most)
+{
+    int64_t n;
+    if (tn_l_is_const(total, &n) && n % most == 0)
+        return tn_l_index(b, most);
+    return tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, total, at), tn_l_index(b, most));
+}
+
+static tn_lvalue *block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, int64_t step)
+{
+    int64_t n;
+    if (tn_l_is_const(count, &n) && n > 0 && n <= step)
+        return tn_l_index(b, 0);
+    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), count, tn_l_index(b, step), TN_FOR_SERIAL);
+    *b = tn_l_in(b, loop->region[0]);
+    return loop->region[0]->arg;
+}
+
+static void emit_product(lower *L, tn_lbuilder *b, product *p)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    tn_lvalue *tile = tn_l_alloc(&in, "tile", p->type, TN_SPACE_LOCAL, p->rows * p->columns), *batch = NULL;
+    if (p->batch) {
+        axis_bound bound = p->store ? lower_store_bound(p->store, 0) : (axis_bound){NULL, NULL};
+        batch = lower_open_axis(L, &in, 0, p->op->result->type.extent[0].size, &bound, TN_FOR_SERIAL);
+    }
+    tn_lvalue *mb = lower_axis_count(L, &in, p->M, &p->m), *nb = lower_axis_count(L, &in, p->N, &p->n);
+    int64_t m_known, most = tn_l_is_const(mb, &m_known) ? m_known : p->M;
+    p->packed = is_packed(L, p->b, p->columns);
+    if (!p->packed && most > 2) /* fewer rows do not pay for the packing */
+        p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
+    tn_lvalue *n0 = block_loop(&in, "n0", nb, p->columns);
+    tn_lvalue *columns = block_count(&in, nb, n0, p->columns);
+    if (p->panel)
+        pack_panel(L, &in, p, batch, n0, columns);
+    tn_lvalue *m0 = block_loop(&in, "m0", mb, p->rows);
+    tn_lvalue *left = tn_l_fn2(&in, TN_S_sub, mb, m0);
+    choose_rows(L, &in, p, left, batch, m0, n0, mb, tile);
+    epilogue(L, &in, p, batch, m0, n0, block_count(&in, mb, m0, p->rows), columns, tile);
+    lower_close(L, s);
+}
+
+/* ---- which, and when -------------------------------------------------------------------------------------------------------- */
+
+static product product_of(const lower *L, const tn_top *op, const tn_top *store)
+{
+    const tn_top *dot = dot_of(op);
+    product p = {.op = op, .a = dot->operand[0], .b = dot->operand[1], .store = store, .type = op->result->type.dtype};
+    int r = p.a->type.rank;
+    p.batch = r - 2;
+    p.M = p.a->type.extent[r - 2].size;
+    p.K = p.a->type.extent[r - 1].size;
+    p.N = p.b->type.extent[r - 1].size;
+    p.m = store ? lower_store_bound(store, r - 2) : lower_value_bound(L, p.a, r - 2);
+    p.n = store ? lower_store_bound(store, r - 1) : lower_value_bound(L, p.b, r - 1);
+    p.k = lower_value_bound(L, p.a, r - 1);
+    if (!p.k.start)
+        p.k = lower_value_bound(L, p.b, r - 2);
+    const tn_machine *machine = L->machine;
+    const tn_schedule *schedule = &L->kernel->schedule;
+    p.width = tn_max(1, machine->vector.bits / tn_dtype_bits(p.type));
+    p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
+    p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
+    int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
+    bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
+    if (!panels) /* no wider than the result */
+        p.columns = tn_max(p.width, tn_min(p.columns, tn_ceildiv(most, p.width) * p.width));
+    else if (p.b->def->view->panel % p.width == 0)
+        p.columns = p.b->def->view->panel;
+    p.rows = tn_max(1, tn_min(p.rows, p.M));
+    return p;
+}
+
+static void zero_place(tn_lbuilder *b, const place *p, const tn_ttype *type)
+{
+    int64_t size = p->stride[0] * type->extent[0].size;
+    tn_lbuilder in;
+    tn_lvalue *l = lower_vector_loop(b, size, &in);
+    tn_l_store(&in, p->buffer, l, tn_l_const(&in, tn_lscalar(type->dtype), tn_number_from_int(type->dtype, 0)), NULL);
+}
+
+static void product_into_place(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    product p = product_of(L, op, NULL);
+    p.out = lower_new_place(L, b, &op->result->type, "product");
+    if (p.m.start || p.n.start)
+        zero_place(b, p.out, &op->result->type);
+    emit_product(L, b, &p);
+    lower_set_place(L, op->result, p.out);
+}
+
+static bool is_elementwise(const tn_top *op)
+{
+    return op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast;
+}
+
+static bool uses_marked(const tn_top *op, const tn_map *marked)
+{
+    for (int i = 0; i < op->noperands; i++)
+        if (tn_map_get(marked, TN_KEY(op->operand[i])))
+            return true;
+    for (int d = 0; op->subscript && d < op->view->rank; d++)
+        if (tn_map_get(marked, TN_KEY(op->subscript[d].value)))
+            return true;
+    for (int r = 0; r < op->nregions; r++)
+        for (const tn_top *in = op->region[r]->first; in; in = in->next)
+            if (uses_marked(in, marked))
+                return true;
+    return false;
+}
+
+/* The one store that ends every use of the product, element by element; NULL if the uses are anything else. */
+static const tn_top *only_store(lower *L, const tn_top *op)
+{
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
+    const tn_top *store = NULL;
+    for (const tn_top *next = op->next; next; next = next->next) {
+        if (!uses_marked(next, &marked))
+            continue;
+        if (is_elementwise(next)) {
+            *tn_map_at(&marked, TN_KEY(next->result)) = (void *)next;
+        } else if (next->code == TN_T_store && !store && tn_map_get(&marked, TN_KEY(next->operand[0])) &&
+                   next->operand[0]->type.rank == op->result->type.rank) {
+            store = next;
+        } else {
+            return NULL;
+        }
+    }
+    return store;
+}
+
+void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    if (only_store(L, op))
+        *tn_map_at(&L->pending, TN_KEY(op->result)) = (void *)op;
+    else
+        product_into_place(L, b, op);
+}
+
+static void find_pending(lower *L, const tn_tvalue *v, tn_map *seen, const tn_top **found, int *n)
+{
+    void **cell = tn_map_at(seen, TN_KEY(v));
+    if (*cell)
+        return;
+    *cell = (void *)v;
+    const tn_top *op = tn_map_get(&L->pending, TN_KEY(v));
+    if (op && *n < 8)
+        found[(*n)++] = op;
+    else if (v->def && is_elementwise(v->def))
+        for (int i = 0; i < v->def->noperands; i++)
+            find_pending(L, v->def->operand[i], seen, found, n);
+}
+
+bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store)
+{
+    const tn_top *found[8];
+    int n = 0;
+    tn_map seen = {.arena = &L->arena};
+    find_pending(L, store->operand[0], &seen, found, &n);
+    if (n == 0)
+        return false;
+    for (int i = 0; i < n; i++)
+        *tn_map_at(&L->pending, TN_KEY(found[i]->result)) = NULL;
+    for (int i = 0; i < n - 1; i++)
+        product_into_place(L, b, found[i]);
+    product p = product_of(L, found[n - 1], store);
+    emit_product(L, b, &p);
+    return true;
+}

@@ -1,0 +1,538 @@
+/* Construction of Tile IR. Misuse is our own bug: asserts. */
+#include "tile/tile.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    unsigned traits;
+} top_table[] = {
+#define PURE TN_T_PURE
+#define READS TN_T_READS
+#define WRITES TN_T_WRITES
+#define REGION TN_T_REGION
+#define TOP(name, operands, results, regions, traits) {#name, traits},
+#include "tile/ops.def"
+#undef TOP
+#undef PURE
+#undef READS
+#undef WRITES
+#undef REGION
+};
+
+const char *tn_top_name(tn_topcode code) { return top_table[code].name; }
+unsigned tn_top_traits(tn_topcode code) { return top_table[code].traits; }
+
+tn_topcode tn_top_from_name(const char *name)
+{
+    for (int i = 0; i < TN_TOP_COUNT; i++)
+        if (strcmp(top_table[i].name, name) == 0)
+            return (tn_topcode)i;
+    return TN_TOP_COUNT;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------- */
+
+tn_kernel *tn_kernel_new(tn_session *session, const char *name)
+{
+    tn_kernel *kernel = TN_NEW(&session->arena, tn_kernel);
+    kernel->session = session;
+    kernel->name = tn_intern_z(session, name);
+    kernel->body = TN_NEW(&session->arena, tn_tblock);
+    return kernel;
+}
+
+int tn_kernel_buffer(tn_kernel *kernel, const char *name, tn_dtype dtype, tn_buffer_mode mode, tn_dim elements)
+{
+    tn_session *s = kernel->session;
+    TN_PUSH(&s->arena, &kernel->buffers, ((tn_tbuffer){tn_intern_z(s, name), dtype, mode, elements}));
+    return (int)kernel->buffers.len - 1;
+}
+
+tn_view *tn_kernel_view(tn_kernel *kernel, const char *name, int buffer, int rank, const tn_dim *shape, const tn_dim *stride,
+                        tn_dim offset)
+{
+    tn_session *s = kernel->session;
+    assert(rank <= TN_MAX_RANK && buffer >= 0 && (size_t)buffer < kernel->buffers.len);
+    tn_view *view = TN_NEW(&s->arena, tn_view);
+    view->name = tn_intern_z(s, name);
+    view->buffer = buffer;
+    view->rank = rank;
+    for (int i = 0; i < rank; i++)
+        view->shape[i] = shape[i], view->stride[i] = stride[i];
+    view->offset = offset;
+    TN_PUSH(&s->arena, &kernel->views, view);
+    return view;
+}
+
+void tn_view_guard(tn_kernel *kernel, tn_view *view, const tn_dim *coef, tn_dim base, tn_dim limit)
+{
+    tn_arena *arena = &kernel->session->arena;
+    tn_guard *guards = TN_NEW_ARRAY(arena, tn_guard, (size_t)view->nguards + 1);
+    if (view->nguards)
+        memcpy(guards, view->guard, sizeof *guards * (size_t)view->nguards);
+    tn_guard *g = &guards[view->nguards];
+    for (int i = 0; i < view->rank; i++)
+        g->coef[i] = coef[i];
+    g->base = base;
+    g->limit = limit;
+    view->guard = guards;
+    view->nguards++;
+}
+
+static tn_tvalue *new_value(tn_kernel *kernel, tn_ttype type)
+{
+    tn_tvalue *v = TN_NEW(&kernel->session->arena, tn_tvalue);
+    v->type = type;
+    v->id = kernel->next_id++;
+    return v;
+}
+
+tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_extent step)
+{
+    tn_tvalue *v = new_value(kernel, tn_tscalar(TN_I64));
+    v->name = tn_intern_z(kernel->session, name);
+    TN_PUSH(&kernel->session->arena, &kernel->grid, ((tn_trange){v, limit, step}));
+    return v;
+}
+
+void tn_schedule_bind(tn_kernel *kernel, const char *param, int64_t value)
+{
+    param = tn_intern_z(kernel->session, param);
+    for (size_t i = 0; i < kernel->schedule.bind.len; i++)
+        if (kernel->schedule.bind.at[i].param == param) {
+            kernel->schedule.bind.at[i].value = value;
+            return;
+        }
+    TN_PUSH(&kernel->session->arena, &kernel->schedule.bind, ((tn_binding){param, value}));
+}
+
+void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int64_t value)
+{
+    tn_session *s = kernel->session;
+    TN_PUSH(&s->arena, &kernel->schedule.entry, ((tn_schedule_entry){tn_intern_z(s, label), tn_intern_z(s, key), value}));
+}
+
+int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise)
+{
+    for (size_t i = schedule->entry.len; i-- > 0;) {
+        const tn_schedule_entry *e = &schedule->entry.at[i];
+        if (strcmp(e->label, label ? label : "") == 0 && strcmp(e->key, key) == 0)
+            return e->value;
+    }
+    return otherwise;
+}
+
+tn_extent tn_extent_const(int64_t size) { return (tn_extent){size, NULL}; }
+
+tn_extent tn_extent_param(tn_kernel *kernel, const char *param)
+{
+    return (tn_extent){0, tn_intern_z(kernel->session, param)};
+}
+
+tn_ttype tn_tile_type(tn_dtype dtype, int rank, const tn_extent *extents)
+{
+    assert(rank <= TN_TILE_RANK);
+    tn_ttype type = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        type.extent[i] = extents[i];
+    return type;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------ */
+
+tn_tbuilder tn_tbuilder_at(tn_kernel *kernel, tn_tblock *block, tn_loc loc)
+{
+    return (tn_tbuilder){kernel, block, loc};
+}
+
+tn_tvalue *tn_tblock_arg(tn_kernel *kernel, tn_tblock *block, tn_ttype type, const char *name)
+{
+    tn_arena *arena = &kernel->session->arena;
+    tn_tvalue *args = TN_NEW_ARRAY(arena, tn_tvalue, (size_t)block->nargs + 1);
+    assert(block->first == NULL && "arguments are added before operations: they move");
+    if (block->nargs)
+        memcpy(args, block->arg, sizeof *args * (size_t)block->nargs);
+    block->arg = args;
+    tn_tvalue *v = &args[block->nargs++];
+    v->type = type;
+    v->block = block;
+    v->id = kernel->next_id++;
+    v->name = name ? tn_intern_z(kernel->session, name) : NULL;
+    return v;
+}
+
+/* Arguments in one go, so that their addresses stay. */
+static void block_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n)
+{
+    block->arg = TN_NEW_ARRAY(&kernel->session->arena, tn_tvalue, (size_t)(n ? n : 1));
+    block->nargs = n;
+    for (int i = 0; i < n; i++)
+        block->arg[i] = (tn_tvalue){.type = types[i], .block = block, .id = kernel->next_id++};
+}
+
+static tn_top *new_op(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, int noperands, int nregions)
+{
+    tn_arena *arena = &b->kernel->session->arena;
+    tn_top *op = TN_NEW(arena, tn_top);
+    op->code = code;
+    op->noperands = noperands;
+    op->operand = TN_NEW_ARRAY(arena, tn_tvalue *, (size_t)(noperands ? noperands : 1));
+    for (int i = 0; i < noperands; i++) {
+        assert(operands[i]);
+        op->operand[i] = operands[i];
+    }
+    op->nregions = nregions;
+    for (int i = 0; i < nregions; i++) {
+        op->region[i] = TN_NEW(arena, tn_tblock);
+        op->region[i]->parent = op;
+    }
+    op->loc = b->loc;
+    op->block = b->block;
+    op->prev = b->block->last;
+    if (op->prev)
+        op->prev->next = op;
+    else
+        b->block->first = op;
+    b->block->last = op;
+    return op;
+}
+
+static tn_tvalue *set_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n)
+{
+    op->nresults = n;
+    op->result = TN_NEW_ARRAY(&b->kernel->session->arena, tn_tvalue, (size_t)(n ? n : 1));
+    for (int i = 0; i < n; i++)
+        op->result[i] = (tn_tvalue){.type = types[i], .def = op, .block = b->block, .id = b->kernel->next_id++};
+    return op->result;
+}
+
+static void set_axes(tn_top *op, int n, const int *axes)
+{
+    assert(n <= TN_TILE_RANK);
+    op->naxes = n;
+    for (int i = 0; i < n; i++)
+        op->axis[i] = axes[i];
+}
+
+tn_tvalue *tn_t_const(tn_tbuilder *b, tn_ttype type, tn_number number)
+{
+    tn_top *op = new_op(b, TN_T_const, NULL, 0, 0);
+    op->number = number;
+    return set_results(b, op, &type, 1);
+}
+
+tn_tvalue *tn_t_index(tn_tbuilder *b, int64_t value)
+{
+    return tn_t_const(b, tn_tscalar(TN_I64), tn_number_from_int(TN_I64, value));
+}
+
+tn_tvalue *tn_t_size(tn_tbuilder *b, tn_dim dim)
+{
+    if (tn_dim_is_const(dim))
+        return tn_t_index(b, dim->value);
+    tn_top *op = new_op(b, TN_T_size, NULL, 0, 0);
+    op->dim = dim;
+    tn_ttype type = tn_tscalar(TN_I64);
+    return set_results(b, op, &type, 1);
+}
+
+tn_tvalue *tn_t_range(tn_tbuilder *b, tn_tvalue *start, tn_extent extent)
+{
+    tn_top *op = new_op(b, TN_T_range, &start, 1, 0);
+    tn_ttype type = tn_tile_type(TN_I64, 1, &extent);
+    return set_results(b, op, &type, 1);
+}
+
+tn_subscript tn_sub_block(tn_tvalue *start, int axis)
+{
+    return (tn_subscript){.value = start, .block = true, .naxes = 1, .axis = {axis}};
+}
+
+tn_subscript tn_sub_point(tn_tvalue *index) { return (tn_subscript){.value = index}; }
+
+tn_subscript tn_sub_index(tn_tvalue *index, int naxes, const int *axes)
+{
+    tn_subscript sub = {.value = index, .naxes = naxes};
+    assert(index->type.rank == naxes);
+    for (int i = 0; i < naxes; i++)
+        sub.axis[i] = axes[i];
+    return sub;
+}
+
+static void set_access(tn_tbuilder *b, tn_top *op, const tn_view *view, const tn_subscript *subscripts)
+{
+    op->view = view;
+    op->subscript = tn_memdup(&b->kernel->session->arena, subscripts, sizeof *subscripts * (size_t)(view->rank ? view->rank : 1));
+}
+
+tn_tvalue *tn_t_load(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_ttype type)
+{
+    assert(type.dtype == b->kernel->buffers.at[view->buffer].dtype);
+    tn_top *op = new_op(b, TN_T_load, NULL, 0, 0);
+    set_access(b, op, view, subscripts);
+    return set_results(b, op, &type, 1);
+}
+
+void tn_t_store(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_tvalue *value)
+{
+    assert(value->type.dtype == b->kernel->buffers.at[view->buffer].dtype);
+    set_access(b, new_op(b, TN_T_store, &value, 1, 0), view, subscripts);
+}
+
+static bool scalar_constant(const tn_tvalue *v, tn_number *out)
+{
+    if (!v->def || v->def->code != TN_T_const || v->type.rank)
+        return false;
+    *out = v->def->number;
+    return true;
+}
+
+/* Index arithmetic on constants and identities, so that producers may write it plainly. */
+static tn_tvalue *fold_index(tn_tbuilder *b, tn_scalar fn, tn_tvalue *const *x, int n)
+{
+    tn_number c[3];
+    bool known[3] = {false, false, false};
+    for (int i = 0; i < n; i++) {
+        if (x[i]->type.rank)
+            return NULL;
+        known[i] = scalar_constant(x[i], &c[i]);
+    }
+    tn_dtype dtype = x[n - 1]->type.dtype;
+    if (!tn_is_integer(dtype) || fn == TN_S_select)
+        return NULL;
+    if (known[0] && (n < 2 || known[1]) && (n < 3 || known[2]))
+        return tn_t_const(b, tn_tscalar(tn_scalar_result(fn, dtype)), tn_scalar_eval(fn, dtype, c));
+    if (n != 2)
+        return NULL;
+    if (fn == TN_S_add && known[0] && c[0].i == 0)
+        return x[1];
+    if ((fn == TN_S_add || fn == TN_S_sub) && known[1] && c[1].i == 0)
+        return x[0];
+    if (fn == TN_S_mul && known[0] && c[0].i == 1)
+        return x[1];
+    if ((fn == TN_S_mul || fn == TN_S_div) && known[1] && c[1].i == 1)
+        return x[0];
+    return NULL;
+}
+
+static tn_tvalue *stretch(tn_tbuilder *b, tn_tvalue *x, const tn_ttype *shape)
+{
+    if (x->type.rank == shape->rank)
+        return x;
+    assert(x->type.rank == 0 && "map: operands of one shape, or scalars");
+    tn_ttype type = *shape;
+    type.dtype = x->type.dtype;
+    return tn_t_broadcast(b, x, type, NULL);
+}
+
+tn_tvalue *tn_t_map(tn_tbuilder *b, tn_scalar fn, tn_tvalue *const *operands, int n)
+{
+    assert(n == tn_scalar_arity(fn) && n <= 3);
+    tn_tvalue *folded = fold_index(b, fn, operands, n);
+    if (folded)
+        return folded;
+    const tn_ttype *shape = &operands[0]->type;
+    for (int i = 1; i < n; i++)
+        if (operands[i]->type.rank > shape->rank)
+            shape = &operands[i]->type;
+    tn_tvalue *x[3];
+    for (int i = 0; i < n; i++)
+        x[i] = stretch(b, operands[i], shape);
+    tn_ttype type = *shape;
+    type.dtype = tn_scalar_result(fn, x[n - 1]->type.dtype);
+    tn_top *op = new_op(b, TN_T_map, x, n, 0);
+    op->fn = fn;
+    return set_results(b, op, &type, 1);
+}
+
+tn_tvalue *tn_t_map1(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x) { return tn_t_map(b, fn, &x, 1); }
+
+tn_tvalue *tn_t_map2(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x, tn_tvalue *y)
+{
+    return tn_t_map(b, fn, (tn_tvalue *[]){x, y}, 2);
+}
+
+tn_tvalue *tn_t_map3(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x, tn_tvalue *y, tn_tvalue *z)
+{
+    return tn_t_map(b, fn, (tn_tvalue *[]){x, y, z}, 3);
+}
+
+static tn_tvalue *unary_as(tn_tbuilder *b, tn_topcode code, tn_tvalue *x, tn_ttype type)
+{
+    return set_results(b, new_op(b, code, &x, 1, 0), &type, 1);
+}
+
+tn_tvalue *tn_t_cast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype)
+{
+    tn_ttype type = x->type;
+    if (type.dtype == dtype)
+        return x;
+    type.dtype = dtype;
+    return unary_as(b, TN_T_cast, x, type);
+}
+
+tn_tvalue *tn_t_bitcast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype)
+{
+    tn_ttype type = x->type;
+    assert(tn_dtype_bits(dtype) == tn_dtype_bits(type.dtype));
+    type.dtype = dtype;
+    return unary_as(b, TN_T_bitcast, x, type);
+}
+
+tn_tvalue *tn_t_broadcast(tn_tbuilder *b, tn_tvalue *x, tn_ttype type, const int *axes)
+{
+    tn_tvalue *r = unary_as(b, TN_T_broadcast, x, type);
+    set_axes(r->def, x->type.rank, axes);
+    return r;
+}
+
+tn_tvalue *tn_t_permute(tn_tbuilder *b, tn_tvalue *x, const int *axes)
+{
+    tn_ttype type = x->type;
+    for (int i = 0; i < type.rank; i++)
+        type.extent[i] = x->type.extent[axes[i]];
+    tn_tvalue *r = unary_as(b, TN_T_permute, x, type);
+    set_axes(r->def, type.rank, axes);
+    return r;
+}
+
+tn_tvalue *tn_t_reshape(tn_tbuilder *b, tn_tvalue *x, tn_ttype type) { return unary_as(b, TN_T_reshape, x, type); }
+
+tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype)
+{
+    int r = x->type.rank;
+    assert((r == 2 || r == 3) && y->type.rank == r && x->type.dtype == y->type.dtype);
+    tn_ttype type = x->type;
+    type.dtype = dtype;
+    type.extent[r - 1] = y->type.extent[r - 1];
+    return set_results(b, new_op(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
+}
+
+/* ---- regions --------------------------------------------------------------------------------------------------------- */
+
+static void combine_args(tn_tbuilder *b, tn_tblock *combine, const tn_ttype *types, int n)
+{
+    tn_ttype args[32];
+    assert(n <= 16);
+    for (int i = 0; i < n; i++)
+        args[i] = args[n + i] = tn_tscalar(types[i].dtype);
+    block_args(b->kernel, combine, args, 2 * n);
+}
+
+static tn_ttype without_axes(const tn_ttype *type, int naxes, const int *axes)
+{
+    tn_ttype r = {.dtype = type->dtype};
+    for (int i = 0; i < type->rank; i++) {
+        bool dropped = false;
+        for (int a = 0; a < naxes; a++)
+            dropped |= axes[a] == i;
+        if (!dropped)
+            r.extent[r.rank++] = type->extent[i];
+    }
+    return r;
+}
+
+tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const tn_extent *steps, int naxes, const int *axes)
+{
+    assert(nranges > 0 && nranges <= TN_TILE_RANK);
+    tn_top *op = new_op(b, TN_T_fold, limits, nranges, 2);
+    op->nranges = nranges;
+    tn_ttype args[TN_TILE_RANK];
+    for (int i = 0; i < nranges; i++) {
+        op->step[i] = steps[i];
+        args[i] = tn_tscalar(TN_I64);
+    }
+    set_axes(op, naxes, axes);
+    block_args(b->kernel, op->region[0], args, nranges);
+    return op;
+}
+
+void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities, int n)
+{
+    const tn_top *yield = fold->region[0]->last;
+    assert(yield && yield->code == TN_T_yield && yield->noperands == n && n <= 16);
+    fold->identity = tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n);
+    tn_ttype types[16];
+    for (int i = 0; i < n; i++)
+        types[i] = without_axes(&yield->operand[i]->type, fold->naxes, fold->axis);
+    set_results(b, fold, types, n);
+    if (fold->region[1]->nargs == 0)
+        combine_args(b, fold->region[1], types, n);
+}
+
+tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities)
+{
+    tn_top *op = new_op(b, TN_T_reduce, tiles, n, 1);
+    set_axes(op, naxes, axes);
+    op->identity = tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n);
+    tn_ttype types[16];
+    assert(n <= 16);
+    for (int i = 0; i < n; i++)
+        types[i] = without_axes(&tiles[i]->type, naxes, axes);
+    set_results(b, op, types, n);
+    combine_args(b, op->region[0], types, n);
+    return op;
+}
+
+void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype)
+{
+    if (combine->nargs == 0)
+        combine_args(b, combine, (tn_ttype[]){tn_tscalar(dtype)}, 1);
+    tn_tbuilder in = tn_tbuilder_at(b->kernel, combine, b->loc);
+    tn_tvalue *r = tn_t_map2(&in, fn, &combine->arg[0], &combine->arg[1]);
+    tn_t_yield(&in, &r, 1);
+}
+
+tn_scalar tn_combine_fn(const tn_tblock *combine)
+{
+    const tn_top *op = combine->first;
+    if (combine->nargs != 2 || !op || op->code != TN_T_map || op->noperands != 2 || !op->next || op->next->code != TN_T_yield ||
+        op->next->operand[0] != op->result)
+        return TN_SCALAR_NONE;
+    bool straight = op->operand[0] == &combine->arg[0] && op->operand[1] == &combine->arg[1];
+    bool swapped = op->operand[0] == &combine->arg[1] && op->operand[1] == &combine->arg[0];
+    bool commutes = (tn_scalar_traits(op->fn) & TN_SCALAR_COMMUTES) != 0;
+    return straight || (swapped && commutes) ? op->fn : TN_SCALAR_NONE;
+}
+
+static void carried_types(tn_tvalue *const *carried, int n, tn_ttype *types)
+{
+    assert(n < 16);
+    for (int i = 0; i < n; i++)
+        types[i] = carried[i]->type;
+}
+
+tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, tn_tvalue *const *carried, int n)
+{
+    tn_tvalue *operands[20] = {lo, hi, step};
+    tn_ttype types[17] = {tn_tscalar(TN_I64)};
+    carried_types(carried, n, types + 1);
+    for (int i = 0; i < n; i++)
+        operands[3 + i] = carried[i];
+    tn_top *op = new_op(b, TN_T_for, operands, 3 + n, 1);
+    block_args(b->kernel, op->region[0], types, 1 + n);
+    set_results(b, op, types + 1, n);
+    return op;
+}
+
+tn_top *tn_t_while(tn_tbuilder *b, tn_tvalue *const *carried, int n)
+{
+    tn_ttype types[16];
+    carried_types(carried, n, types);
+    tn_top *op = new_op(b, TN_T_while, carried, n, 2);
+    block_args(b->kernel, op->region[0], types, n);
+    block_args(b->kernel, op->region[1], types, n);
+    set_results(b, op, types, n);
+    return op;
+}
+
+tn_top *tn_t_if(tn_tbuilder *b, tn_tvalue *cond, int nresults, const tn_ttype *results)
+{
+    tn_top *op = new_op(b, TN_T_if, &cond, 1, 2);
+    set_results(b, op, results, nresults);
+    return op;
+}
+
+void tn_t_yield(tn_tbuilder *b, tn_tvalue *const *values, int n) { new_op(b, TN_T_yield, values, n, 0); }
