@@ -375,6 +375,10 @@ static tn_value *unpack_heads(onnx_ctx *c, tn_value *x, int64_t heads)
 {
     if (!x)
         return NULL;
+    if (x->type.rank != 3) {
+        c->b.failed = true; /* the core names the node */
+        return NULL;
+    }
     tn_dim dims[] = {x->type.dim[0], x->type.dim[1], emit_dim(c, heads), tn_dim_floordiv(c->session, x->type.dim[2], emit_dim(c, heads))};
     x = tn_reshape(&c->b, tn_convert(&c->b, x, TN_F32), dims, 4);
     return x ? tn_transpose(&c->b, x, (int64_t[]){1, 0, 2, 3}) : NULL;
