@@ -187,3 +187,18 @@ void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3)
     *l2 = cache_size(_SC_LEVEL2_CACHE_SIZE);
     *l3 = cache_size(_SC_LEVEL3_CACHE_SIZE) / (cpus > 0 ? cpus : 1); /* shared: a core's part */
 }
+
+tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads)
+{
+    int64_t l1 = 0, l2 = 0, l3;
+    if (can_run(machine))
+        tn_machine_caches(&l1, &l2, &l3);
+    return (tn_tile_target){
+        .vector_bits = machine->vector.bits,
+        .dot_rows = machine->dot_rows,
+        .dot_vectors = machine->dot_vectors,
+        .l1_bytes = l1 ? l1 : machine->l1_bytes,
+        .l2_bytes = l2 ? l2 : machine->l2_bytes,
+        .threads = threads,
+    };
+}

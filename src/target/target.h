@@ -13,7 +13,7 @@ typedef struct tn_machine {
     const char *needs;        /* cpuid feature names that must be present to run, space separated ("avx2 fma f16c bmi2") */
     tn_vector_spec vector;
     int dot_rows, dot_vectors; /* register tile of the f32 product: rows x vectors (6 x 4 of AVX-512, 6 x 2 of AVX2) */
-    int64_t l1_bytes, l2_bytes; /* defaults; tn_machine_host reads the real ones */
+    int64_t l1_bytes, l2_bytes; /* for code that is made elsewhere; tn_machine_tile_target takes this CPU's where it can run the row */
 } tn_machine;
 
 const tn_machine *tn_machine_find(const char *name);       /* NULL: unknown; "host" or NULL: best row this CPU can run */
@@ -41,6 +41,9 @@ typedef struct tn_blob { char *data; size_t size; } tn_blob; /* malloc'ed */
 /* Compiles functions (after the loop pipeline) into one module. Thread-safe: an own LLVM context each call. level: 0-3 codegen optimisation.
  * Errors: TN_UNSUPPORTED (an op the target can't do: named), TN_NO_MEMORY. */
 tn_status tn_llvm_emit(tn_session *session, tn_lfunc *const *funcs, size_t n, const tn_machine *machine, tn_emit what, int level, tn_blob *out);
+/* Does a kernel hold checks (`trap`)? Then the first int64 of scratch is theirs: the caller sets it to 0, and a check that fails leaves its line there and
+ * ends the kernel. */
+bool tn_kernel_traps(const tn_lfunc *func);
 /* Bytes of scratch a kernel needs for its local buffers, given its sizes (constant part + sized allocs evaluated). */
 bool tn_kernel_scratch(const tn_lfunc *func, const int64_t *sizes, int64_t *bytes);
 

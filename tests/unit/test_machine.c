@@ -50,6 +50,13 @@ static void caches(void **state)
     int64_t l1, l2, l3;
     tn_machine_caches(&l1, &l2, &l3);
     assert_true(l1 >= 0 && (l2 == 0 || l2 >= l1) && l3 >= 0);
+    tn_tile_target here = tn_machine_tile_target(tn_machine_find(NULL), 3);
+    assert_true(here.threads == 3 && here.l1_bytes > 0 && (l1 == 0 || here.l1_bytes == l1));
+    const tn_machine *elsewhere = tn_machine_find("neon");
+#ifndef __aarch64__
+    assert_int_equal(tn_machine_tile_target(elsewhere, 1).l2_bytes, elsewhere->l2_bytes);
+#endif
+    assert_int_equal(tn_machine_tile_target(elsewhere, 1).vector_bits, 128);
 }
 
 int main(void)

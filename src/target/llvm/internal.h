@@ -87,7 +87,6 @@ bool tn_buffer_bytes(tn_ltype type, int64_t n, int64_t *bytes);
 /* Index parameters of a kernel that are sizes: all but a closing %begin, %end. */
 size_t tn_size_count(const tn_lfunc *func);
 bool tn_alloc_on_stack(const tn_lop *alloc);
-bool tn_has_traps(const tn_lblock *block);
 /* Cache line and widest vector: every scratch buffer starts at a multiple. A kernel with traps keeps its record in the first one. */
 enum { TN_SCRATCH_ALIGN = 64 };
 

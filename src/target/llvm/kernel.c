@@ -274,7 +274,7 @@ static void bind_parameters(tn_emitter *e)
             *value = LLVMGetParam(e->function, (unsigned)(2 + i - buffers - sizes));
     }
     e->scratch = LLVMGetParam(e->function, 4);
-    e->scratch_at = tn_emit_int(i64, tn_has_traps(func->body) ? TN_SCRATCH_ALIGN : 0);
+    e->scratch_at = tn_emit_int(i64, tn_kernel_traps(func) ? TN_SCRATCH_ALIGN : 0);
 }
 
 void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func)

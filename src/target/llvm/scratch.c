@@ -37,17 +37,19 @@ bool tn_alloc_on_stack(const tn_lop *alloc)
            bytes <= (type.space == TN_SPACE_REG ? REG_LIMIT : LOCAL_LIMIT);
 }
 
-bool tn_has_traps(const tn_lblock *block)
+static bool has_traps(const tn_lblock *block)
 {
     for (const tn_lop *op = block->first; op; op = op->next) {
         if (op->code == TN_L_trap)
             return true;
         for (int i = 0; i < op->nregions; i++)
-            if (tn_has_traps(op->region[i]))
+            if (has_traps(op->region[i]))
                 return true;
     }
     return false;
 }
+
+bool tn_kernel_traps(const tn_lfunc *func) { return has_traps(func->body); }
 
 /* ---- evaluating a size ------------------------------------------------------------------------------------------------------- */
 
@@ -138,7 +140,7 @@ bool tn_kernel_scratch(const tn_lfunc *func, const int64_t *sizes, int64_t *byte
 {
     walk w = {.func = func, .sizes = sizes};
     w.known.arena = &w.arena;
-    w.peak = tn_has_traps(func->body) ? TN_SCRATCH_ALIGN : 0;
+    w.peak = tn_kernel_traps(func) ? TN_SCRATCH_ALIGN : 0;
     bool ok = walk_block(&w, func->body, w.peak);
     *bytes = ok ? w.peak : 0;
     tn_arena_free(&w.arena);
