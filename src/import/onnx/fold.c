@@ -5,6 +5,19 @@
 
 enum { FOLD_ELEMENTS = 4096, FOLD_BYTES = 256 << 20 };
 
+static size_t budget(const onnx_ctx *c)
+{
+    return c->options && c->options->fold_bytes ? c->options->fold_bytes : FOLD_BYTES;
+}
+
+bool onnx_charge(onnx_ctx *c, const onnx_node *n, size_t bytes)
+{
+    if (bytes > budget(c) || c->folded > budget(c) - bytes)
+        return onnx_unsupported(c, n, "more than %zu bytes of constants would be made while importing", budget(c));
+    c->folded += bytes;
+    return true;
+}
+
 static bool small(const tn_type *type, size_t *bytes)
 {
     int64_t count;
@@ -30,7 +43,7 @@ static bool symbolic(const tn_op *op)
 static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
 {
     unsigned traits = tn_op_traits(op->code);
-    size_t limit = c->options && c->options->fold_bytes ? c->options->fold_bytes : FOLD_BYTES, bytes;
+    size_t bytes;
     if (traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL | TN_CONTRACTS) || op->code == TN_OP_constant || op->nresults == 0)
         return false;
     if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator || symbolic(op))
@@ -41,7 +54,7 @@ static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
             return false;
     }
     for (int i = 0; i < op->nresults; i++) {
-        if (!small(&op->result[i].type, &bytes) || c->folded + bytes > limit)
+        if (!small(&op->result[i].type, &bytes) || c->folded + bytes > budget(c))
             return false;
         c->folded += bytes;
     }

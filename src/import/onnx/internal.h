@@ -144,6 +144,8 @@ bool onnx_shape_contents(onnx_ctx *c, const onnx_node *n, onnx_contents *out);
 /* fold.c: computes the operations after `mark` (NULL: from the block's first) whose operands are small constants; results in
  * n->output and the known contents are moved over to the constants. */
 void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark);
+/* Counts `bytes` made at compile time towards the folding budget; over it: a diagnostic and false. */
+bool onnx_charge(onnx_ctx *c, const onnx_node *n, size_t bytes);
 void onnx_sweep(tn_block *block); /* erases operations whose results, and births of symbols, that nobody uses */
 
 /* ---- the table (table.c) and the check before the import (check.c) ------------------------------------------------------------ */

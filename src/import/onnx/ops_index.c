@@ -400,6 +400,8 @@ static tn_value *true_positions(onnx_ctx *c, const onnx_node *n, tn_value *mask)
     tn_dim count;
     int64_t total;
     if (t && tn_tensor_count(t, &total) && total <= 1 << 16) {
+        if (!onnx_charge(c, n, (size_t)total * 16))
+            return NULL;
         int64_t *list = TN_NEW_ARRAY(&c->session->arena, int64_t, (size_t)total + 1);
         int found = 0;
         for (int64_t i = 0; i < total; i++)

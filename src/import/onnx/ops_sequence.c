@@ -30,10 +30,12 @@ bool onnx_takes_sequences(const char *op_type)
     return false;
 }
 
-/* A new sequence of `count` tensors (to be filled in) and the value that stands for it. */
+/* A new sequence of `count` tensors (to be filled in) and the value that stands for it. Its length counts towards the limit of nodes,
+ * so that a short file cannot ask for long lists again and again. */
 static sequence *new_sequence(onnx_ctx *c, int count, tn_value **value)
 {
     size_t items = count > 0 ? (size_t)count : 0;
+    c->nodes += items / 16;
     sequence *s = tn_alloc(&c->session->arena, sizeof *s + items * sizeof *s->item);
     s->count = count;
     *value = TN_NEW(&c->session->arena, tn_value);
@@ -109,7 +111,6 @@ bool onnx_SequenceInsert(onnx_ctx *c, const onnx_node *n)
     sequence *out = new_sequence(c, s->count + 1, &value);
     for (int i = 0; i < out->count; i++)
         out->item[i] = i < at ? s->item[i] : i == at ? n->input[1] : s->item[i - 1];
-    c->folded += (size_t)out->count * sizeof *out->item;
     return onnx_set_output(c, n, 0, value);
 }
 
@@ -203,6 +204,7 @@ bool onnx_SplitToSequence(onnx_ctx *c, const onnx_node *n)
             return onnx_error(c, n, "part %d has a negative size", i);
         tn_dim end = tn_dim_add(c->session, at, sizes[i]);
         s->item[i] = emit_slice_axis(c, x, axis, at, end, 1);
+        c->nodes++;
         if (squeeze)
             s->item[i] = without_axis(c, s->item[i], axis);
         if (!s->item[i])

@@ -113,7 +113,7 @@ static bool reshape_dims(onnx_ctx *c, const onnx_node *n, tn_value *shape, tn_di
 bool onnx_Reshape(onnx_ctx *c, const onnx_node *n)
 {
     tn_dim dims[TN_MAX_RANK];
-    int rank, count;
+    int rank = 0, count;
     const int64_t *attr = onnx_attr_ints(c, n, "shape", &count);
     tn_value *shape = attr && count <= TN_MAX_RANK ? onnx_ints(c, TN_I64, attr, count) : onnx_in(n, 1);
     if (!shape)
@@ -692,6 +692,8 @@ static tn_value *pad_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int 
         onnx_error(c, n, "cannot pad dimension %d of size %lld by %lld and %lld", axis, (long long)d, (long long)low, (long long)high);
         return NULL;
     }
+    if (!onnx_charge(c, n, (size_t)count * 16))
+        return NULL;
     int64_t *index = TN_NEW_ARRAY(&c->session->arena, int64_t, (size_t)count);
     for (int64_t i = 0; i < count; i++)
         index[i] = padded_index(i - low, d, mode);
