@@ -864,8 +864,13 @@ bool onnx_Range(onnx_ctx *c, const onnx_node *n)
         if (!size || !onnx_runtime_dims(c, n, size, 1, NULL, &count))
             return false;
     }
-    tn_value *iota = tn_iota(&c->b, dtype, &count, 1, 0);
-    return onnx_set_output(c, n, 0, emit_add(c, emit_mul(c, iota, in[2]), in[0]));
+    tn_value *y = tn_iota(&c->b, dtype, &count, 1, 0);
+    double start, delta;
+    if (!onnx_constant_number(c, in[2], &delta) || delta != 1)
+        y = emit_mul(c, y, in[2]);
+    if (!onnx_constant_number(c, in[0], &start) || start != 0)
+        y = emit_add(c, y, in[0]);
+    return onnx_set_output(c, n, 0, y);
 }
 
 /* ---- types -------------------------------------------------------------------------------------------------------------------------- */
