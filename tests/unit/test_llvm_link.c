@@ -61,6 +61,8 @@ static void bad_objects(void **state)
     tn_jit_free(jit);
     tn_lfunc *twice[2] = {func, func};
     assert_int_equal(tn_llvm_emit(&session, twice, 2, tn_machine_find("baseline"), TN_EMIT_OBJECT, 2, &blob), TN_INVALID);
+    func = exp_kernel(&session, "exp"); /* would call itself */
+    assert_int_equal(tn_llvm_emit(&session, &func, 1, tn_machine_find("baseline"), TN_EMIT_OBJECT, 2, &blob), TN_INVALID);
     tn_arena_free(&session.arena);
 }
 
