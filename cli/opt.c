@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "fuse/fuse.h"
 #include "loop/loop.h"
+#include "opt/opt.h"
 #include "plan/plan.h"
 #include "target/target.h"
 #include "tile/tile.h"
@@ -147,7 +148,8 @@ static tn_status opt_tile(optimizer *o, const char *source, size_t len)
 static tn_status lower_graph(optimizer *o, const tn_graph *graph)
 {
     tn_program program = {0};
-    tn_fuse_options options = {.target = tn_machine_tile_target(o->machine, o->c->threads ? (int)o->c->threads : tn_cpu_count())};
+    tn_fuse_options options = {.target = tn_machine_tile_target(o->machine, o->c->threads ? (int)o->c->threads : tn_cpu_count()),
+                               .no_fusion = tn_opt_list_has(o->c->passes, "-fuse")};
     TN_TRY(tn_fuse_check(graph));
     TN_TRY(tn_fuse(o->session, graph, &options, &program));
     tn_exec_options exec = {.machine = o->machine, .level = 2, .verify = true};
@@ -163,10 +165,13 @@ static tn_status lower_graph(optimizer *o, const tn_graph *graph)
 static tn_status opt_graph(optimizer *o, const char *source, size_t len)
 {
     tn_module *module;
+    tn_opt_options options = {.verify = true, .print_after = o->c->print_after};
     TN_TRY(tn_graph_parse(o->session, o->c->file, source, len, &module));
     for (size_t i = 0; i < module->graphs.len; i++) {
         tn_graph *graph = module->graphs.at[i];
         TN_TRY(tn_graph_verify(graph));
+        if (o->c->passes || (o->go_on && o->to > LEVEL_GRAPH)) /* a lowering takes graphs as the default passes leave them */
+            TN_TRY(tn_opt_run(o->session, graph, o->c->passes, &options));
         if (o->go_on && o->to > LEVEL_GRAPH)
             TN_TRY(lower_graph(o, graph));
         else

@@ -175,7 +175,7 @@ static tn_status run_compiled(checker *c, tn_graph *graph, const char *passes, s
 static tn_status check_values(checker *c)
 {
     tn_graph *copy = tn_api_clone(c->session, c->graph);
-    TN_TRY(run_compiled(c, copy, "-fuse", (size_t)c->nvalues));
+    TN_TRY(run_compiled(c, copy, "canonicalize,-fuse", (size_t)c->nvalues));
     for (int i = 0; i < c->nvalues; i++)
         TN_TRY(compare_tensors(c, tn_operand(c->graph->body->last, i), c->expected[i], &c->found[i], ""));
     return TN_OK;

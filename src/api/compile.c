@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "opt/opt.h"
 
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph)
 {
@@ -32,15 +33,6 @@ typedef struct compilation {
     double graph_seconds, fuse_seconds;
 } compilation;
 
-/* "-fuse" among the passes. */
-static bool without_fusion(const char *passes)
-{
-    for (const char *at = passes; at && (at = strstr(at, "-fuse")); at += 5)
-        if ((at == passes || at[-1] == ',') && (at[5] == ',' || !at[5]))
-            return true;
-    return false;
-}
-
 static tn_status start(compilation *c)
 {
     static const tn_compile_options defaults;
@@ -52,9 +44,33 @@ static tn_status start(compilation *c)
     return TN_OK;
 }
 
+static tn_numerics numerics(const tn_session *session, tn_status *status)
+{
+    static const char *const names[] = {[TN_NUMERICS_PARITY] = "parity", [TN_NUMERICS_STRICT] = "strict", [TN_NUMERICS_FAST] = "fast"};
+    const char *wanted = tn_map_get_str(&session->options, "numerics");
+    for (size_t i = 0; wanted && i < TN_COUNT(names); i++)
+        if (!strcmp(names[i], wanted))
+            return (tn_numerics)i;
+    if (wanted)
+        *status = TN_USAGE;
+    return TN_NUMERICS_PARITY;
+}
+
+static tn_status optimize(compilation *c)
+{
+    tn_status status = TN_OK;
+    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
+    if (status != TN_OK)
+        return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
+    double start = tn_seconds();
+    TN_TRY(tn_opt_run(c->session, c->graph, c->options->passes, &options));
+    c->graph_seconds = tn_seconds() - start;
+    return TN_OK;
+}
+
 static tn_status fuse(compilation *c)
 {
-    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = without_fusion(c->options->passes)};
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse")};
     double start = tn_seconds();
     TN_TRY(tn_fuse_check(c->graph));
     c->program = TN_NEW(&c->session->arena, tn_program);
@@ -66,7 +82,9 @@ static tn_status fuse(compilation *c)
 static tn_exec_options exec_options(const compilation *c)
 {
     enum { CODE_LEVEL = 2 };
-    return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = c->options->print_after, .level = CODE_LEVEL,
+    const char *print = c->options->print_after;
+    bool of_loops = print && !strncmp(print, "loop-", 5);
+    return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = of_loops ? print + 5 : print && !strcmp(print, "all") ? print : NULL, .level = CODE_LEVEL,
                              .verify = c->options->verify != 0};
 }
 
@@ -86,6 +104,7 @@ static tn_status build(void *argument)
     TN_TRY(start(c));
     if (call->source)
         c->graph = tn_api_clone(c->session, call->source);
+    TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
     TN_TRY(tn_exec_new(c->session, c->program, &options, &e->exec));
@@ -185,6 +204,7 @@ static tn_status emit_stage(void *argument)
     tn_text text = {.arena = &c->session->arena};
     TN_TRY(start(c));
     c->graph = tn_api_clone(c->session, call->source);
+    TN_TRY(optimize(c));
     if (call->stage == TN_STAGE_GRAPH) {
         tn_text_graph_elided(&text, c->graph, SHOWN_ELEMENTS);
         return keep_text(call, &text);

@@ -69,7 +69,7 @@ tn_status tn_plan_constants(tn_exec *exec)
     for (size_t b = 0; b < exec->program->buffers.len; b++) {
         const tn_pbuffer *buffer = tn_plan_buffer(exec, (int)b);
         bool constant = buffer->kind == TN_B_CONSTANT;
-        int64_t n;
+        int64_t n = 0;
         size_t bytes;
         if (!constant && !buffer->persistent)
             continue;

@@ -22,7 +22,8 @@ typedef struct flattening {
 static void take_slot(void *context, tn_dim symbol)
 {
     flattening *f = context;
-    int group = f->exec->symbols.at[tn_plan_slot(f->exec, symbol)].group;
+    int slot = tn_plan_slot(f->exec, symbol);
+    int group = f->exec->symbols.at[slot].group;
     if (group > f->group)
         f->group = group;
 }
