@@ -599,7 +599,7 @@ tn_dtype fuse_accumulator(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtyp
 static void enter_full(emitter *E, tn_tblock *block, tn_tvalue *const *starts, const int *dims, int n, const int *axis, const tn_extent *extent)
 {
     E->b.block = block;
-    E->phase++;
+    E->phase = ++E->phases;
     for (int i = 0; i < n; i++) {
         E->start[dims[i]] = starts[i];
         E->axis[dims[i]] = axis[i];
@@ -613,6 +613,7 @@ static void enter_full(emitter *E, tn_tblock *block, tn_tvalue *const *starts, c
 static void leave_full(emitter *E, tn_tblock *block, const int *dims, int n)
 {
     E->b.block = block;
+    E->phase = 0;
     E->rank = E->row_axes;
     for (int i = 0; i < n; i++) {
         E->start[dims[i]] = NULL;

@@ -150,7 +150,7 @@ typedef struct emitter {
     group *g;
     tn_kernel *kernel;
     tn_tbuilder b;
-    int phase;
+    int phase, phases;               /* the one in scope (0: rows), the number there have been */
     int rank;                        /* tile axes of this phase */
     tn_extent extent[TN_TILE_RANK];
     tn_tvalue *start[FUSE_DIMS];     /* by group dim; NULL: not in scope in this phase */

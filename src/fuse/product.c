@@ -466,7 +466,7 @@ static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1, const a
     E->extent[0] = tn_extent_const(e0);
     E->extent[1] = tn_extent_const(e1);
     E->rank = 2;
-    E->phase++;
+    E->phase = ++E->phases;
 }
 
 static tn_dtype dot_type(tn_dtype a, tn_dtype b, tn_dtype result)

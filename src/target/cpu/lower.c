@@ -1272,7 +1272,9 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
             lower_store(L, b, op);
         return;
     case TN_T_load:
-        if (must_load_now(L, op)) {
+        if (op->result->type.rank == 0) {
+            lower_scalar(L, b, op->result);
+        } else if (must_load_now(L, op)) {
             place *p = lower_new_place(L, b, &op->result->type, "loaded");
             materialise(L, b, op->result, p);
             lower_set_place(L, op->result, p);
@@ -1317,7 +1319,9 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     default:
         if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions)
             L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: '%s' has no CPU lowering", L->kernel->name, tn_top_name(op->code));
-        return; /* pure: computed where it is used */
+        else if (op->nresults == 1 && op->result->type.rank == 0)
+            lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */
+        return; /* other pure operations are computed where they are used */
     }
 }
 
