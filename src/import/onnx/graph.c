@@ -257,7 +257,7 @@ static bool run_row(onnx_ctx *c, const onnx_node *n)
     const onnx_row *row = onnx_find_row(c, n->op_type, n->domain, n->version);
     if (!row)
         return onnx_unsupported(c, n, "the operator is not supported in version %lld of its domain", (long long)n->version);
-    if (!required_inputs(c, n, row->required) || !only_tensors(c, n))
+    if (!required_inputs(c, n, row->required) || !only_tensors(c, n) || !onnx_check_ranks(c, n))
         return false;
     tn_op *mark = c->b.block->last;
     if (!lower(c, n, row->function) || c->bad || c->b.failed)

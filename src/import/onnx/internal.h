@@ -156,6 +156,7 @@ typedef struct onnx_row {
     onnx_lower *function;
 } onnx_row;
 const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *domain, int64_t version); /* NULL: none */
+bool onnx_check_ranks(onnx_ctx *c, const onnx_node *n); /* against ranks.def */
 const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain);        /* of the model; NULL: none */
 /* Version of `domain` among `opsets`; 0 if it is not imported. "" and "ai.onnx" are one domain. */
 int64_t onnx_version(const onnx_opset *const *opsets, size_t count, const char *domain);

@@ -32,6 +32,27 @@ const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *doma
     return NULL;
 }
 
+static const struct rank_rule {
+    const char *name;
+    int input, lowest, highest;
+} rank_rules[] = {
+#define RANK(name, input, lowest, highest) {#name, input, lowest, highest},
+#include "import/onnx/ranks.def"
+#undef RANK
+};
+
+bool onnx_check_ranks(onnx_ctx *c, const onnx_node *n)
+{
+    for (size_t i = 0; i < TN_COUNT(rank_rules); i++) {
+        const struct rank_rule *r = &rank_rules[i];
+        const tn_value *v = onnx_in(n, r->input);
+        if (v && !n->domain[0] && (v->type.rank < r->lowest || v->type.rank > r->highest) && !strcmp(r->name, n->op_type))
+            return onnx_error(c, n, "input %d ('%s') must have rank %d%s, found %d", r->input, n->input_name[r->input], r->lowest,
+                              r->lowest == r->highest ? "" : tn_format(&c->session->arena, " to %d", r->highest), v->type.rank);
+    }
+    return true;
+}
+
 static const char *function_key(onnx_ctx *c, const char *domain, const char *name)
 {
     return tn_format(&c->session->arena, "%s:%s", domain, name);
