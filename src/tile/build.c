@@ -1,5 +1,5 @@
 /* Construction of Tile IR. Misuse is our own bug: asserts. */
-#include "tile/tile.h"
+#include "tile/internal.h"
 
 #include <assert.h>
 #include <string.h>
@@ -164,7 +164,7 @@ tn_tvalue *tn_tblock_arg(tn_kernel *kernel, tn_tblock *block, tn_ttype type, con
 }
 
 /* Arguments in one go, so that their addresses stay. */
-static void block_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n)
+void tn_tblock_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n)
 {
     block->arg = TN_NEW_ARRAY(&kernel->session->arena, tn_tvalue, (size_t)(n ? n : 1));
     block->nargs = n;
@@ -172,7 +172,7 @@ static void block_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *type
         block->arg[i] = (tn_tvalue){.type = types[i], .block = block, .id = kernel->next_id++};
 }
 
-static tn_top *new_op(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, int noperands, int nregions)
+tn_top *tn_top_new(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, int noperands, int nregions)
 {
     tn_arena *arena = &b->kernel->session->arena;
     tn_top *op = TN_NEW(arena, tn_top);
@@ -199,7 +199,7 @@ static tn_top *new_op(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operand
     return op;
 }
 
-static tn_tvalue *set_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n)
+tn_tvalue *tn_top_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n)
 {
     op->nresults = n;
     op->result = TN_NEW_ARRAY(&b->kernel->session->arena, tn_tvalue, (size_t)(n ? n : 1));
@@ -218,9 +218,9 @@ static void set_axes(tn_top *op, int n, const int *axes)
 
 tn_tvalue *tn_t_const(tn_tbuilder *b, tn_ttype type, tn_number number)
 {
-    tn_top *op = new_op(b, TN_T_const, NULL, 0, 0);
+    tn_top *op = tn_top_new(b, TN_T_const, NULL, 0, 0);
     op->number = number;
-    return set_results(b, op, &type, 1);
+    return tn_top_results(b, op, &type, 1);
 }
 
 tn_tvalue *tn_t_index(tn_tbuilder *b, int64_t value)
@@ -232,17 +232,17 @@ tn_tvalue *tn_t_size(tn_tbuilder *b, tn_dim dim)
 {
     if (tn_dim_is_const(dim))
         return tn_t_index(b, dim->value);
-    tn_top *op = new_op(b, TN_T_size, NULL, 0, 0);
+    tn_top *op = tn_top_new(b, TN_T_size, NULL, 0, 0);
     op->dim = dim;
     tn_ttype type = tn_tscalar(TN_I64);
-    return set_results(b, op, &type, 1);
+    return tn_top_results(b, op, &type, 1);
 }
 
 tn_tvalue *tn_t_range(tn_tbuilder *b, tn_tvalue *start, tn_extent extent)
 {
-    tn_top *op = new_op(b, TN_T_range, &start, 1, 0);
+    tn_top *op = tn_top_new(b, TN_T_range, &start, 1, 0);
     tn_ttype type = tn_tile_type(TN_I64, 1, &extent);
-    return set_results(b, op, &type, 1);
+    return tn_top_results(b, op, &type, 1);
 }
 
 tn_subscript tn_sub_block(tn_tvalue *start, int axis)
@@ -270,15 +270,15 @@ static void set_access(tn_tbuilder *b, tn_top *op, const tn_view *view, const tn
 tn_tvalue *tn_t_load(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_ttype type)
 {
     assert(type.dtype == b->kernel->buffers.at[view->buffer].dtype);
-    tn_top *op = new_op(b, TN_T_load, NULL, 0, 0);
+    tn_top *op = tn_top_new(b, TN_T_load, NULL, 0, 0);
     set_access(b, op, view, subscripts);
-    return set_results(b, op, &type, 1);
+    return tn_top_results(b, op, &type, 1);
 }
 
 void tn_t_store(tn_tbuilder *b, const tn_view *view, const tn_subscript *subscripts, tn_tvalue *value)
 {
     assert(value->type.dtype == b->kernel->buffers.at[view->buffer].dtype);
-    set_access(b, new_op(b, TN_T_store, &value, 1, 0), view, subscripts);
+    set_access(b, tn_top_new(b, TN_T_store, &value, 1, 0), view, subscripts);
 }
 
 static bool scalar_constant(const tn_tvalue *v, tn_number *out)
@@ -342,9 +342,9 @@ tn_tvalue *tn_t_map(tn_tbuilder *b, tn_scalar fn, tn_tvalue *const *operands, in
         x[i] = stretch(b, operands[i], shape);
     tn_ttype type = *shape;
     type.dtype = tn_scalar_result(fn, x[n - 1]->type.dtype);
-    tn_top *op = new_op(b, TN_T_map, x, n, 0);
+    tn_top *op = tn_top_new(b, TN_T_map, x, n, 0);
     op->fn = fn;
-    return set_results(b, op, &type, 1);
+    return tn_top_results(b, op, &type, 1);
 }
 
 tn_tvalue *tn_t_map1(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x) { return tn_t_map(b, fn, &x, 1); }
@@ -361,7 +361,7 @@ tn_tvalue *tn_t_map3(tn_tbuilder *b, tn_scalar fn, tn_tvalue *x, tn_tvalue *y, t
 
 static tn_tvalue *unary_as(tn_tbuilder *b, tn_topcode code, tn_tvalue *x, tn_ttype type)
 {
-    return set_results(b, new_op(b, code, &x, 1, 0), &type, 1);
+    return tn_top_results(b, tn_top_new(b, code, &x, 1, 0), &type, 1);
 }
 
 tn_tvalue *tn_t_cast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype)
@@ -407,7 +407,7 @@ tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype)
     tn_ttype type = x->type;
     type.dtype = dtype;
     type.extent[r - 1] = y->type.extent[r - 1];
-    return set_results(b, new_op(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
+    return tn_top_results(b, tn_top_new(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
 }
 
 /* ---- regions --------------------------------------------------------------------------------------------------------- */
@@ -418,7 +418,7 @@ static void combine_args(tn_tbuilder *b, tn_tblock *combine, const tn_ttype *typ
     assert(n <= 16);
     for (int i = 0; i < n; i++)
         args[i] = args[n + i] = tn_tscalar(types[i].dtype);
-    block_args(b->kernel, combine, args, 2 * n);
+    tn_tblock_args(b->kernel, combine, args, 2 * n);
 }
 
 static tn_ttype without_axes(const tn_ttype *type, int naxes, const int *axes)
@@ -437,7 +437,7 @@ static tn_ttype without_axes(const tn_ttype *type, int naxes, const int *axes)
 tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const tn_extent *steps, int naxes, const int *axes)
 {
     assert(nranges > 0 && nranges <= TN_TILE_RANK);
-    tn_top *op = new_op(b, TN_T_fold, limits, nranges, 2);
+    tn_top *op = tn_top_new(b, TN_T_fold, limits, nranges, 2);
     op->nranges = nranges;
     tn_ttype args[TN_TILE_RANK];
     for (int i = 0; i < nranges; i++) {
@@ -445,7 +445,7 @@ tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const t
         args[i] = tn_tscalar(TN_I64);
     }
     set_axes(op, naxes, axes);
-    block_args(b->kernel, op->region[0], args, nranges);
+    tn_tblock_args(b->kernel, op->region[0], args, nranges);
     return op;
 }
 
@@ -457,21 +457,21 @@ void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities,
     tn_ttype types[16];
     for (int i = 0; i < n; i++)
         types[i] = without_axes(&yield->operand[i]->type, fold->naxes, fold->axis);
-    set_results(b, fold, types, n);
+    tn_top_results(b, fold, types, n);
     if (fold->region[1]->nargs == 0)
         combine_args(b, fold->region[1], types, n);
 }
 
 tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities)
 {
-    tn_top *op = new_op(b, TN_T_reduce, tiles, n, 1);
+    tn_top *op = tn_top_new(b, TN_T_reduce, tiles, n, 1);
     set_axes(op, naxes, axes);
     op->identity = tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n);
     tn_ttype types[16];
     assert(n <= 16);
     for (int i = 0; i < n; i++)
         types[i] = without_axes(&tiles[i]->type, naxes, axes);
-    set_results(b, op, types, n);
+    tn_top_results(b, op, types, n);
     combine_args(b, op->region[0], types, n);
     return op;
 }
@@ -511,9 +511,9 @@ tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, 
     carried_types(carried, n, types + 1);
     for (int i = 0; i < n; i++)
         operands[3 + i] = carried[i];
-    tn_top *op = new_op(b, TN_T_for, operands, 3 + n, 1);
-    block_args(b->kernel, op->region[0], types, 1 + n);
-    set_results(b, op, types + 1, n);
+    tn_top *op = tn_top_new(b, TN_T_for, operands, 3 + n, 1);
+    tn_tblock_args(b->kernel, op->region[0], types, 1 + n);
+    tn_top_results(b, op, types + 1, n);
     return op;
 }
 
@@ -521,18 +521,18 @@ tn_top *tn_t_while(tn_tbuilder *b, tn_tvalue *const *carried, int n)
 {
     tn_ttype types[16];
     carried_types(carried, n, types);
-    tn_top *op = new_op(b, TN_T_while, carried, n, 2);
-    block_args(b->kernel, op->region[0], types, n);
-    block_args(b->kernel, op->region[1], types, n);
-    set_results(b, op, types, n);
+    tn_top *op = tn_top_new(b, TN_T_while, carried, n, 2);
+    tn_tblock_args(b->kernel, op->region[0], types, n);
+    tn_tblock_args(b->kernel, op->region[1], types, n);
+    tn_top_results(b, op, types, n);
     return op;
 }
 
 tn_top *tn_t_if(tn_tbuilder *b, tn_tvalue *cond, int nresults, const tn_ttype *results)
 {
-    tn_top *op = new_op(b, TN_T_if, &cond, 1, 2);
-    set_results(b, op, results, nresults);
+    tn_top *op = tn_top_new(b, TN_T_if, &cond, 1, 2);
+    tn_top_results(b, op, results, nresults);
     return op;
 }
 
-void tn_t_yield(tn_tbuilder *b, tn_tvalue *const *values, int n) { new_op(b, TN_T_yield, values, n, 0); }
+void tn_t_yield(tn_tbuilder *b, tn_tvalue *const *values, int n) { tn_top_new(b, TN_T_yield, values, n, 0); }

@@ -14,6 +14,11 @@ const char *tn_buffer_mode_text(tn_buffer_mode mode);
 bool tn_ttype_same(const tn_ttype *a, const tn_ttype *b);
 static inline bool tn_extent_same(tn_extent a, tn_extent b) { return a.size == b.size && a.param == b.param; }
 
+/* ---- build.c: an operation in steps, appended at the builder's place ---- */
+tn_top *tn_top_new(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, int noperands, int nregions);
+tn_tvalue *tn_top_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n);
+void tn_tblock_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n);
+
 /* Calls visit on every operation, an operation before its regions. */
 void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *op), void *context);
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */
