@@ -1,7 +1,8 @@
 /* Runs cases of the ONNX backend suite through the importer and the reference interpreter.
  *     suite_eval [-v] CASE_FOLDER...
- * Prints "PASS name", "FAIL name: why" or "UNSUPPORTED name: why", one a line, and the counts at the end. Every case runs in a process of
- * its own with a time limit, so that a crash is one line too ("CRASH name"). -v: the whole diagnostics. Exit code: 0 if nothing crashed. */
+ * Prints "PASS name", "FAIL name: why" or "UNSUPPORTED name: why", one a line, and the counts at the end. Every case
+ * runs in a process of its own with a time limit, so that a crash is one line too ("CRASH name"). -v: the whole
+ * diagnostics. Exit code: 0 if nothing crashed. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -73,7 +74,8 @@ static bool compare(tn_arena *arena, int index, const tn_tensor *have, const tn_
         }
     if (wrong) {
         tn_text text = {.arena = arena};
-        tn_text_add(&text, "output %d: %lld of %lld elements differ, first at %lld: found ", index, (long long)wrong, (long long)count, (long long)first);
+        tn_text_add(&text, "output %d: %lld of %lld elements differ, first at %lld: found ", index, (long long)wrong,
+                    (long long)count, (long long)first);
         tn_text_number(&text, have->dtype, tn_tensor_at(have, first));
         tn_text_add(&text, ", expected ");
         tn_text_number(&text, want->dtype, tn_tensor_at(want, first));

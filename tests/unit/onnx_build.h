@@ -1,4 +1,5 @@
-/* Writes ONNX files for tests, field by field (numbers of onnx.proto), so that a test states exactly the bytes it means. */
+/* Writes ONNX files for tests, field by field (numbers of onnx.proto), so that a test states exactly the bytes it
+ * means. */
 #ifndef TN_ONNX_BUILD_H
 #define TN_ONNX_BUILD_H
 
@@ -41,8 +42,14 @@ static inline void put_data(bytes *b, unsigned field, const void *data, size_t s
         put_byte(b, ((const uint8_t *)data)[i]);
 }
 
-static inline void put_text(bytes *b, unsigned field, const char *text) { put_data(b, field, text, strlen(text)); }
-static inline void put_message(bytes *b, unsigned field, const bytes *message) { put_data(b, field, message->at, message->len); }
+static inline void put_text(bytes *b, unsigned field, const char *text)
+{
+    put_data(b, field, text, strlen(text));
+}
+static inline void put_message(bytes *b, unsigned field, const bytes *message)
+{
+    put_data(b, field, message->at, message->len);
+}
 
 /* Names separated by spaces; "-" is an omitted one. */
 static inline void put_names(bytes *b, unsigned field, const char *names)

@@ -1,5 +1,5 @@
-/* The ONNX importer's core: names, symbolic dimensions, functions, control flow, and what it says about faulty files. Operators are
- * tested with the ONNX backend suite. */
+/* The ONNX importer's core: names, symbolic dimensions, functions, control flow, and what it says about faulty files.
+ * Operators are tested with the ONNX backend suite. */
 #include "onnx_build.h"
 
 #include "eval/eval.h"
@@ -124,7 +124,8 @@ static void test_run_time_shape(void **state)
     assert_int_equal(count_ops(r.graph, TN_OP_define_dimension), 2);
     static const float data[6] = {1, 2, 3, 4, 5, 6};
     static const int64_t to[2] = {3, -1};
-    const tn_tensor x = {.dtype = TN_F32, .rank = 1, .dim = {6}, .data = data}, shape = {.dtype = TN_I64, .rank = 1, .dim = {2}, .data = to};
+    const tn_tensor x = {.dtype = TN_F32, .rank = 1, .dim = {6}, .data = data},
+                    shape = {.dtype = TN_I64, .rank = 1, .dim = {2}, .data = to};
     const tn_tensor *inputs[2] = {&x, &shape};
     tn_tensor *y;
     assert_int_equal(tn_eval_graph(&r.session, &r.session.arena, r.graph, inputs, &y, NULL), TN_OK);
@@ -201,7 +202,8 @@ static void test_other_types(void **state)
     import_fails(&g, TN_UNSUPPORTED, "element type string");
 }
 
-/* ---- functions ----------------------------------------------------------------------------------------------------------------- */
+/* ---- functions
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static bytes function(const char *name, const char *calls)
 {
@@ -252,7 +254,8 @@ static void test_functions(void **state)
     import_end(&r);
 }
 
-/* ---- control flow ---------------------------------------------------------------------------------------------------------------- */
+/* ---- control flow
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* Loop of M trips: s = s + 1, scan output s. */
 static bytes loop_graph(int64_t trips)
@@ -352,7 +355,8 @@ static void test_if(void **state)
     import_end(&r);
 }
 
-/* ---- external data ---------------------------------------------------------------------------------------------------------------- */
+/* ---- external data
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void put_entry(bytes *tensor, const char *key, const char *value)
 {
@@ -417,8 +421,9 @@ static void test_external_data(void **state)
     snprintf(outer, sizeof outer, "%s/secret.bin", folder);
     write_file(outer, weights, sizeof weights);
 
-    bytes good = external_model("w.bin", "8", "8"), up = external_model("../secret.bin", "0", "8"), far = external_model("w.bin", "12", "8"),
-          size = external_model("w.bin", "0", "4"), number = external_model("w.bin", "-8", "8"), absolute = external_model("/etc/hostname", "0", "8");
+    bytes good = external_model("w.bin", "8", "8"), up = external_model("../secret.bin", "0", "8"),
+          far = external_model("w.bin", "12", "8"), size = external_model("w.bin", "0", "4"),
+          number = external_model("w.bin", "-8", "8"), absolute = external_model("/etc/hostname", "0", "8");
     assert_int_equal(import_external(folder, &good, NULL), TN_OK);
     assert_int_not_equal(import_external(folder, &up, NULL), TN_OK);
     assert_int_not_equal(import_external(folder, &absolute, NULL), TN_OK);
@@ -439,7 +444,8 @@ static void test_external_data(void **state)
     rmdir(folder);
 }
 
-/* ---- tensors in files ------------------------------------------------------------------------------------------------------------- */
+/* ---- tensors in files
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void test_tensor_files(void **state)
 {
@@ -471,7 +477,8 @@ static void test_tensor_files(void **state)
     tn_arena_free(&session.arena);
 }
 
-/* ---- hostile files ----------------------------------------------------------------------------------------------------------------- */
+/* ---- hostile files
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* Any status will do, but a refusal says why, and what is accepted verifies (import_bytes checks). */
 static void import_any(const bytes *model)
@@ -524,13 +531,20 @@ static void test_nesting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shape_arithmetic), cmocka_unit_test(test_dim_options),
-        cmocka_unit_test(test_run_time_shape),   cmocka_unit_test(test_order_and_names),
-        cmocka_unit_test(test_unsupported_in_one_list), cmocka_unit_test(test_attribute_types),
-        cmocka_unit_test(test_other_types),      cmocka_unit_test(test_functions),
-        cmocka_unit_test(test_loop),             cmocka_unit_test(test_if),
-        cmocka_unit_test(test_external_data),    cmocka_unit_test(test_tensor_files),
-        cmocka_unit_test(test_truncated_and_flipped), cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_shape_arithmetic),
+        cmocka_unit_test(test_dim_options),
+        cmocka_unit_test(test_run_time_shape),
+        cmocka_unit_test(test_order_and_names),
+        cmocka_unit_test(test_unsupported_in_one_list),
+        cmocka_unit_test(test_attribute_types),
+        cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_if),
+        cmocka_unit_test(test_external_data),
+        cmocka_unit_test(test_tensor_files),
+        cmocka_unit_test(test_truncated_and_flipped),
+        cmocka_unit_test(test_nesting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

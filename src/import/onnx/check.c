@@ -1,4 +1,5 @@
-/* Before anything is imported: which operators does the file have, and which of them have no lowering? All in one diagnostic. */
+/* Before anything is imported: which operators does the file have, and which of them have no lowering? All in one
+ * diagnostic. */
 #include <string.h>
 
 #include "import/onnx/internal.h"
@@ -25,11 +26,13 @@ static void count_operator(onnx_ctx *c, const char *op_type, const char *domain)
     *cell = (void *)((uintptr_t)*cell + 1);
 }
 
-static void add_missing(checker *k, const char *op_type, const char *domain, int64_t version, onnx_slice name, onnx_slice output)
+static void add_missing(checker *k, const char *op_type, const char *domain, int64_t version, onnx_slice name,
+                        onnx_slice output)
 {
     enum { NAMED = 8 };
     tn_arena *arena = &k->c->session->arena;
-    const char *key = tn_format(arena, "%s (%s, version %lld)", op_type, domain[0] ? domain : "ai.onnx", (long long)version);
+    const char *key =
+        tn_format(arena, "%s (%s, version %lld)", op_type, domain[0] ? domain : "ai.onnx", (long long)version);
     void **cell = tn_map_at_str(&k->missing, key);
     if (!*cell) {
         missing *m = TN_NEW(arena, missing);
@@ -39,7 +42,8 @@ static void add_missing(checker *k, const char *op_type, const char *domain, int
     missing *m = *cell;
     if (m->count++ < NAMED) {
         onnx_slice s = name.len ? name : output;
-        tn_text_add(&m->nodes, "%snode '%.*s'", m->count > 1 ? ", " : "", (int)tn_min((int64_t)s.len, 200), s.at ? s.at : "");
+        tn_text_add(&m->nodes, "%snode '%.*s'", m->count > 1 ? ", " : "", (int)tn_min((int64_t)s.len, 200),
+                    s.at ? s.at : "");
     }
 }
 
@@ -96,13 +100,14 @@ static tn_status report(checker *k)
         TN_PUSH(&c->session->arena, &c->model->unsupported, line);
         tn_text_add(&text, "\n  %s", line);
     }
-    return tn_error(c->session, TN_UNSUPPORTED, (tn_loc){.file = c->path}, "%zu operator%s not supported:%s", k->missing.len,
-                    k->missing.len == 1 ? " is" : "s are", text.at);
+    return tn_error(c->session, TN_UNSUPPORTED, (tn_loc){.file = c->path}, "%zu operator%s not supported:%s",
+                    k->missing.len, k->missing.len == 1 ? " is" : "s are", text.at);
 }
 
 tn_status onnx_check_operators(onnx_ctx *c)
 {
-    checker k = {.c = c, .opsets = (const onnx_opset *const *)c->proto->opset_import.at, .nopsets = c->proto->opset_import.len};
+    checker k = {
+        .c = c, .opsets = (const onnx_opset *const *)c->proto->opset_import.at, .nopsets = c->proto->opset_import.len};
     k.seen.arena = k.missing.arena = &c->session->arena;
     check_nodes(&k, c->proto->graph->node.at, c->proto->graph->node.len);
     return k.missing.len ? report(&k) : TN_OK;

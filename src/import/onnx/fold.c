@@ -1,5 +1,6 @@
-/* Folding of small constants while importing, and the sweep of what nobody uses. Large ones are for src/opt: here only shape
- * arithmetic and the parameters of operators (scales, pads, axes) must become numbers, because lowerings ask for them. */
+/* Folding of small constants while importing, and the sweep of what nobody uses. Large ones are for src/opt: here only
+ * shape arithmetic and the parameters of operators (scales, pads, axes) must become numbers, because lowerings ask for
+ * them. */
 #include "eval/eval.h"
 #include "import/onnx/internal.h"
 
@@ -44,9 +45,11 @@ static bool foldable(onnx_ctx *c, const tn_op *op, const tn_tensor **operands)
 {
     unsigned traits = tn_op_traits(op->code);
     size_t bytes;
-    if (traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL | TN_CONTRACTS) || op->code == TN_OP_constant || op->nresults == 0)
+    if (traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL | TN_CONTRACTS) || op->code == TN_OP_constant ||
+        op->nresults == 0)
         return false;
-    if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator || symbolic(op))
+    if ((op->nregions && op->code != TN_OP_reduce) || op->code == TN_OP_fft || op->code == TN_OP_rng_bit_generator ||
+        symbolic(op))
         return false;
     for (int i = 0; i < op->noperands; i++) {
         operands[i] = tn_constant_of(tn_operand(op, i));
@@ -129,7 +132,8 @@ static void sweep_values(tn_block *block)
     }
 }
 
-/* ---- births of symbols that occur nowhere ---------------------------------------------------------------------------------- */
+/* ---- births of symbols that occur nowhere
+ * ---------------------------------------------------------------------------------- */
 
 static void mark_symbol(void *context, tn_dim symbol)
 {

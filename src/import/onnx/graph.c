@@ -18,7 +18,8 @@ typedef struct onnx_scope {
     tn_map values; /* name -> tn_value *, or one of the two marks */
 } onnx_scope;
 
-/* Marks: a value whose node met a diagnostic (users are passed over in silence), an optional input that the caller left out. */
+/* Marks: a value whose node met a diagnostic (users are passed over in silence), an optional input that the caller left
+ * out. */
 static const char failed_mark, omitted_mark;
 #define FAILED ((void *)&failed_mark)
 #define OMITTED ((void *)&omitted_mark)
@@ -34,7 +35,9 @@ static tn_loc here(const onnx_ctx *c)
     return (tn_loc){.file = c->path};
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------------------------- */
+/* ---- names
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void *lookup(const onnx_ctx *c, const char *name)
 {
@@ -50,7 +53,8 @@ static bool define(onnx_ctx *c, tn_loc loc, const char *name, void *value)
 {
     void **cell = tn_map_at_str(&c->scope->values, name);
     if (*cell)
-        return fail(c, TN_INVALID, loc, "the name '%s' is defined twice; every value of a graph needs a name of its own", name);
+        return fail(c, TN_INVALID, loc,
+                    "the name '%s' is defined twice; every value of a graph needs a name of its own", name);
     *cell = value;
     return true;
 }
@@ -62,13 +66,18 @@ static void undefined(onnx_ctx *c, const onnx_node *n, const char *name)
         for (size_t i = 0; i < s->nnodes; i++)
             for (size_t j = 0; j < s->nodes[i]->output.len; j++)
                 if (onnx_is(s->nodes[i]->output.at[j], name)) {
-                    onnx_error(c, n, "input '%s' is computed only by a later node: nodes must be in topological order, without cycles", name);
+                    onnx_error(c, n,
+                               "input '%s' is computed only by a later node: nodes must be in topological order, "
+                               "without cycles",
+                               name);
                     return;
                 }
     onnx_error(c, n, "input '%s' is defined nowhere in the graph", name);
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------------------- */
+/* ---- types
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool letter(char ch)
 {
@@ -96,7 +105,8 @@ static tn_dim named_dim(onnx_ctx *c, const char *name)
             dim = tn_dim_const(c->session, c->options->dim_value[i]);
     const char *symbol = identifier(c, name);
     if (!dim)
-        dim = strcmp(symbol, name) ? tn_dim_fresh(c->session, symbol, 0, (int64_t)1 << 40) : tn_dim_symbol(c->session, symbol);
+        dim = strcmp(symbol, name) ? tn_dim_fresh(c->session, symbol, 0, (int64_t)1 << 40)
+                                   : tn_dim_symbol(c->session, symbol);
     *cell = (void *)dim;
     return dim;
 }
@@ -121,12 +131,21 @@ bool onnx_info_type(onnx_ctx *c, tn_loc loc, const onnx_info *info, const char *
     const char *name = onnx_text(c, info->name);
     *out = (tn_type){0};
     if (!type || !type->tensor) {
-        const char *kind = !type ? "no type" : type->sequence ? "a sequence" : type->optional ? "an optional" : type->map ? "a map" : type->sparse_tensor ? "a sparse tensor" : "no tensor";
-        return fail(c, TN_UNSUPPORTED, loc, tn_format(&c->session->arena, "'%%s' is %s; only tensors are supported", kind), name);
+        const char *kind = !type                 ? "no type"
+                           : type->sequence      ? "a sequence"
+                           : type->optional      ? "an optional"
+                           : type->map           ? "a map"
+                           : type->sparse_tensor ? "a sparse tensor"
+                                                 : "no tensor";
+        return fail(c, TN_UNSUPPORTED, loc,
+                    tn_format(&c->session->arena, "'%%s' is %s; only tensors are supported", kind), name);
     }
     out->dtype = onnx_dtype(type->tensor->elem_type);
     if (out->dtype == TN_NO_DTYPE)
-        return fail(c, TN_UNSUPPORTED, loc, tn_format(&c->session->arena, "'%%s': element type %s (%lld) is not supported", onnx_data_type_name(type->tensor->elem_type), (long long)type->tensor->elem_type), name);
+        return fail(c, TN_UNSUPPORTED, loc,
+                    tn_format(&c->session->arena, "'%%s': element type %s (%lld) is not supported",
+                              onnx_data_type_name(type->tensor->elem_type), (long long)type->tensor->elem_type),
+                    name);
     const onnx_shape *shape = type->tensor->shape;
     if (!shape)
         return fail(c, TN_UNSUPPORTED, loc, "'%s' has no shape; its rank must be known (sizes need not be)", name);
@@ -139,7 +158,8 @@ bool onnx_info_type(onnx_ctx *c, tn_loc loc, const onnx_info *info, const char *
     return true;
 }
 
-/* ---- one node ------------------------------------------------------------------------------------------------------------------ */
+/* ---- one node
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static const onnx_attribute *function_attribute(onnx_ctx *c, const char *name)
 {
@@ -153,7 +173,8 @@ static const onnx_attribute *function_attribute(onnx_ctx *c, const char *name)
     return NULL;
 }
 
-/* The node's attributes; a reference to an attribute of the enclosing function is replaced by what the call gives, or left out. */
+/* The node's attributes; a reference to an attribute of the enclosing function is replaced by what the call gives, or
+ * left out. */
 static void read_attributes(onnx_ctx *c, const onnx_node_proto *p, onnx_node *n)
 {
     n->attribute = TN_NEW_ARRAY(&c->session->arena, const onnx_attribute *, p->attribute.len + 1);
@@ -227,7 +248,8 @@ static bool only_tensors(onnx_ctx *c, const onnx_node *n)
         return true;
     for (int i = 0; i < n->ninputs; i++)
         if (onnx_is_sequence(c, n->input[i]))
-            return onnx_unsupported(c, n, "input '%s' is a sequence or an optional; only tensors are supported", n->input_name[i]);
+            return onnx_unsupported(c, n, "input '%s' is a sequence or an optional; only tensors are supported",
+                                    n->input_name[i]);
     return true;
 }
 
@@ -256,7 +278,8 @@ static bool run_row(onnx_ctx *c, const onnx_node *n)
 {
     const onnx_row *row = onnx_find_row(c, n->op_type, n->domain, n->version);
     if (!row)
-        return onnx_unsupported(c, n, "the operator is not supported in version %lld of its domain", (long long)n->version);
+        return onnx_unsupported(c, n, "the operator is not supported in version %lld of its domain",
+                                (long long)n->version);
     if (!required_inputs(c, n, row->required) || !only_tensors(c, n) || !onnx_check_ranks(c, n))
         return false;
     tn_op *mark = c->b.block->last;
@@ -285,7 +308,8 @@ static bool define_outputs(onnx_ctx *c, const onnx_node *n, bool ok)
 static bool read_node(onnx_ctx *c, const onnx_node_proto *p)
 {
     if (++c->nodes > MAX_NODES)
-        return fail(c, TN_UNSUPPORTED, here(c), "%s: more than 1048576 nodes when functions are inlined and loops unrolled", "the model");
+        return fail(c, TN_UNSUPPORTED, here(c),
+                    "%s: more than 1048576 nodes when functions are inlined and loops unrolled", "the model");
     onnx_node *n = new_node(c, p);
     c->opset = onnx_version(c->scope->opsets, c->scope->nopsets, "");
     c->b.loc = n->loc;
@@ -312,7 +336,8 @@ static bool read_nodes(onnx_ctx *c)
     return true;
 }
 
-/* ---- functions ----------------------------------------------------------------------------------------------------------------- */
+/* ---- functions
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static bool recursive(const onnx_scope *scope, const onnx_function *f)
 {
@@ -356,19 +381,27 @@ static bool inline_function(onnx_ctx *c, const onnx_node *n, const onnx_function
         return onnx_error(c, n, "the function calls itself");
     if (c->depth >= MAX_NESTING)
         return onnx_error(c, n, "functions and subgraphs are nested more than %d deep", MAX_NESTING);
-    onnx_scope scope = {.caller = outer, .function = f, .call = n, .nodes = f->node.at, .nnodes = f->node.len, .values.arena = &c->session->arena};
+    onnx_scope scope = {.caller = outer,
+                        .function = f,
+                        .call = n,
+                        .nodes = f->node.at,
+                        .nnodes = f->node.len,
+                        .values.arena = &c->session->arena};
     scope.opsets = f->opset_import.len ? (const onnx_opset *const *)f->opset_import.at : outer->opsets;
     scope.nopsets = f->opset_import.len ? f->opset_import.len : outer->nopsets;
     c->scope = &scope;
     c->depth++;
     size_t errors = c->session->errors;
-    bool ok = bind_function_inputs(c, n, f) && read_nodes(c) && c->session->errors == errors && function_outputs(c, n, f);
+    bool ok =
+        bind_function_inputs(c, n, f) && read_nodes(c) && c->session->errors == errors && function_outputs(c, n, f);
     c->depth--;
     c->scope = outer;
     return ok;
 }
 
-/* ---- graphs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool read_initializers(onnx_ctx *c, const onnx_graph *graph)
 {
@@ -401,14 +434,15 @@ static bool graph_outputs(onnx_ctx *c, const onnx_graph *graph, tn_value **outpu
     return true;
 }
 
-bool onnx_subgraph(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_block *block, tn_value *const *inputs, int ninputs,
-                   tn_value **outputs)
+bool onnx_subgraph(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_block *block, tn_value *const *inputs,
+                   int ninputs, tn_value **outputs)
 {
     tn_builder b = c->b;
     onnx_scope *outer = c->scope;
     int64_t opset = c->opset;
     if ((int)graph->input.len != ninputs)
-        return onnx_error(c, n, "the subgraph '%s' has %zu inputs, expected %d", onnx_text(c, graph->name), graph->input.len, ninputs);
+        return onnx_error(c, n, "the subgraph '%s' has %zu inputs, expected %d", onnx_text(c, graph->name),
+                          graph->input.len, ninputs);
     if (c->depth >= MAX_NESTING)
         return onnx_error(c, n, "functions and subgraphs are nested more than %d deep", MAX_NESTING);
     onnx_scope scope = *outer;
@@ -426,7 +460,8 @@ bool onnx_subgraph(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_
     bool ok = true;
     for (int i = 0; ok && i < ninputs; i++)
         ok = define(c, n->loc, onnx_text(c, graph->input.at[i]->name), inputs[i]);
-    ok = ok && read_initializers(c, graph) && read_nodes(c) && c->session->errors == errors && graph_outputs(c, graph, outputs);
+    ok = ok && read_initializers(c, graph) && read_nodes(c) && c->session->errors == errors &&
+         graph_outputs(c, graph, outputs);
     c->depth--;
     c->region = region.outer;
     c->scope = outer;
@@ -449,7 +484,8 @@ static bool read_graph_inputs(onnx_ctx *c, const onnx_graph *graph, tn_graph *ou
         tn_type type;
         if (is_initializer(c, name))
             continue;
-        if (!onnx_info_type(c, loc, graph->input.at[i], name, &type) || !define(c, loc, name, tn_graph_input(out, name, &type)))
+        if (!onnx_info_type(c, loc, graph->input.at[i], name, &type) ||
+            !define(c, loc, name, tn_graph_input(out, name, &type)))
             return false;
     }
     return true;
@@ -464,8 +500,8 @@ static bool check_dim_options(onnx_ctx *c)
         tn_text names = {.arena = &c->session->arena};
         for (size_t j = 0; j < c->symbols.len; j++)
             tn_text_add(&names, "%s%s", j ? ", " : "", tn_map_key_str(&c->symbols, j));
-        tn_error(c->session, TN_USAGE, here(c), "no input has a dimension named '%s'; named dimensions: %s", c->options->dim_name[i],
-                 names.len ? names.at : "none");
+        tn_error(c->session, TN_USAGE, here(c), "no input has a dimension named '%s'; named dimensions: %s",
+                 c->options->dim_name[i], names.len ? names.at : "none");
         return false;
     }
     return true;
@@ -474,8 +510,11 @@ static bool check_dim_options(onnx_ctx *c)
 static bool read_model_graph(onnx_ctx *c, tn_graph *out)
 {
     const onnx_graph *graph = c->proto->graph;
-    onnx_scope scope = {.opsets = (const onnx_opset *const *)c->proto->opset_import.at, .nopsets = c->proto->opset_import.len,
-                        .nodes = graph->node.at, .nnodes = graph->node.len, .values.arena = &c->session->arena};
+    onnx_scope scope = {.opsets = (const onnx_opset *const *)c->proto->opset_import.at,
+                        .nopsets = c->proto->opset_import.len,
+                        .nodes = graph->node.at,
+                        .nnodes = graph->node.len,
+                        .values.arena = &c->session->arena};
     onnx_region region = {out->body, NULL};
     tn_value **outputs = TN_NEW_ARRAY(&c->session->arena, tn_value *, graph->output.len + 1);
     c->scope = &scope;
@@ -486,7 +525,9 @@ static bool read_model_graph(onnx_ctx *c, tn_graph *out)
         return false;
     for (size_t i = 0; i < graph->output.len; i++)
         if (onnx_is_sequence(c, outputs[i]))
-            return fail(c, TN_UNSUPPORTED, here(c), "the graph's output '%s' is a sequence or an optional; only tensors are supported", onnx_text(c, graph->output.at[i]->name));
+            return fail(c, TN_UNSUPPORTED, here(c),
+                        "the graph's output '%s' is a sequence or an optional; only tensors are supported",
+                        onnx_text(c, graph->output.at[i]->name));
     out->output_names = TN_NEW_ARRAY(&c->session->arena, const char *, graph->output.len + 1);
     for (size_t i = 0; i < graph->output.len; i++)
         out->output_names[i] = onnx_text(c, graph->output.at[i]->name);
@@ -496,7 +537,8 @@ static bool read_model_graph(onnx_ctx *c, tn_graph *out)
     return true;
 }
 
-/* ---- the model ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the model
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static tn_status check_versions(onnx_ctx *c)
 {
@@ -505,10 +547,13 @@ static tn_status check_versions(onnx_ctx *c)
     if (!m->graph)
         return tn_error(c->session, TN_INVALID, here(c), "not an ONNX model: it has no graph");
     if (m->ir_version > NEWEST_IR)
-        return tn_error(c->session, TN_UNSUPPORTED, here(c), "IR version %lld; the newest that is supported is %d", (long long)m->ir_version, NEWEST_IR);
+        return tn_error(c->session, TN_UNSUPPORTED, here(c), "IR version %lld; the newest that is supported is %d",
+                        (long long)m->ir_version, NEWEST_IR);
     c->model->opset = onnx_version((const onnx_opset *const *)m->opset_import.at, m->opset_import.len, "");
     if (c->model->opset > NEWEST_OPSET)
-        return tn_error(c->session, TN_UNSUPPORTED, here(c), "version %lld of the operator set ai.onnx; the newest that is supported is %d", (long long)c->model->opset, NEWEST_OPSET);
+        return tn_error(c->session, TN_UNSUPPORTED, here(c),
+                        "version %lld of the operator set ai.onnx; the newest that is supported is %d",
+                        (long long)c->model->opset, NEWEST_OPSET);
     return TN_OK;
 }
 
@@ -541,12 +586,16 @@ static tn_status import(onnx_ctx *c, const uint8_t *data, size_t size)
     return TN_OK;
 }
 
-static tn_status import_file(tn_session *session, const char *path, const uint8_t *data, size_t size, const tn_import_options *options,
-                             tn_model *out)
+static tn_status import_file(tn_session *session, const char *path, const uint8_t *data, size_t size,
+                             const tn_import_options *options, tn_model *out)
 {
     tn_arena *arena = &session->arena;
-    onnx_ctx c = {.session = session, .options = options, .model = out, .path = path ? tn_strdup(arena, path) : NULL,
-                  .errors_before = session->errors, .diags_before = session->diags.len};
+    onnx_ctx c = {.session = session,
+                  .options = options,
+                  .model = out,
+                  .path = path ? tn_strdup(arena, path) : NULL,
+                  .errors_before = session->errors,
+                  .diags_before = session->diags.len};
     c.known.arena = c.sequences.arena = c.operators.arena = c.functions.arena = c.files.arena = c.symbols.arena = arena;
     out->format = "onnx";
     out->operators.arena = arena;
@@ -556,8 +605,8 @@ static tn_status import_file(tn_session *session, const char *path, const uint8_
     return status;
 }
 
-tn_status tn_import_onnx_bytes(tn_session *session, const char *path, const uint8_t *data, size_t size, const tn_import_options *options,
-                               tn_model *out)
+tn_status tn_import_onnx_bytes(tn_session *session, const char *path, const uint8_t *data, size_t size,
+                               const tn_import_options *options, tn_model *out)
 {
     *out = (tn_model){0};
     return import_file(session, path, data, size, options, out);

@@ -1,4 +1,5 @@
-/* Contents of small integer tensors, known while importing: numbers, dimensions, or symbols born when the graph runs. */
+/* Contents of small integer tensors, known while importing: numbers, dimensions, or symbols born when the graph runs.
+ */
 #include <string.h>
 
 #include "import/onnx/internal.h"
@@ -192,7 +193,8 @@ static tn_dim born(onnx_ctx *c, tn_value *value, int i, tn_dim upper)
     tn_session *s = c->session;
     tn_dim start = tn_dim_const(s, i), limit = tn_dim_const(s, i + 1);
     int64_t stride = 1;
-    tn_value *x = value->type.rank == 0 ? value : tn_reshape(&c->b, tn_slice(&c->b, value, &start, &limit, &stride), NULL, 0);
+    tn_value *x =
+        value->type.rank == 0 ? value : tn_reshape(&c->b, tn_slice(&c->b, value, &start, &limit, &stride), NULL, 0);
     x = tn_convert(&c->b, x, TN_I64);
     if (!x)
         return NULL;
@@ -206,7 +208,8 @@ bool onnx_runtime_dims(onnx_ctx *c, const onnx_node *n, tn_value *value, int cou
     tn_dim dims[ONNX_MAX_KNOWN] = {NULL};
     int have = 0;
     const tn_type *t = &value->type;
-    if (count > ONNX_MAX_KNOWN || !is_list(t->dtype, t->rank) || (t->rank == 0 ? count != 1 : !tn_dim_is(t->dim[0], count)))
+    if (count > ONNX_MAX_KNOWN || !is_list(t->dtype, t->rank) ||
+        (t->rank == 0 ? count != 1 : !tn_dim_is(t->dim[0], count)))
         return onnx_error(c, n, "expected %d integers that say a shape, found a tensor of type %s and rank %d", count,
                           tn_dtype_text(t->dtype), t->rank);
     if (!onnx_partial_dims(c, value, dims, &have))

@@ -40,11 +40,13 @@ bool onnx_set_output(onnx_ctx *c, const onnx_node *n, int i, tn_value *value)
     return value != NULL;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------------------------- */
+/* ---- attributes
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* AttributeProto.AttributeType */
 enum { UNDEFINED, FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS };
-static const char *const type_names[] = {"no type", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings"};
+static const char *const type_names[] = {"no type", "float",  "int",  "string", "tensor",
+                                         "graph",   "floats", "ints", "strings"};
 
 static const onnx_attribute *find(const onnx_node *n, const char *name)
 {
@@ -162,11 +164,13 @@ tn_dtype onnx_attr_dtype(onnx_ctx *c, const onnx_node *n, const char *name, tn_d
         return otherwise;
     tn_dtype dtype = onnx_dtype(a->i);
     if (dtype == TN_NO_DTYPE)
-        onnx_unsupported(c, n, "attribute '%s': element type %s (%lld)", name, onnx_data_type_name(a->i), (long long)a->i);
+        onnx_unsupported(c, n, "attribute '%s': element type %s (%lld)", name, onnx_data_type_name(a->i),
+                         (long long)a->i);
     return dtype;
 }
 
-/* ---- axes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- axes
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 bool onnx_axis(onnx_ctx *c, const onnx_node *n, int64_t axis, int rank, int *out)
 {
@@ -200,7 +204,8 @@ bool onnx_axes_of(onnx_ctx *c, const onnx_node *n, const char *name, int i, int 
     const int64_t *axes = onnx_attr_ints(c, n, name, count);
     if (!axes && i >= 0 && onnx_in(n, i)) {
         if (!onnx_static_ints(c, n->input[i], raw, TN_MAX_RANK, count))
-            return onnx_unsupported(c, n, "input '%s' (axes) must be a constant list of at most %d axes", n->input_name[i], TN_MAX_RANK);
+            return onnx_unsupported(c, n, "input '%s' (axes) must be a constant list of at most %d axes",
+                                    n->input_name[i], TN_MAX_RANK);
         axes = raw;
     }
     if (!axes) {

@@ -1,6 +1,6 @@
-/* If, Loop, Scan. A constant condition or a tiny trip count needs no control flow in the graph; the rest becomes `if` and `while`.
- * A `while` carries: i (i64, trips done), the condition (Loop), the loop's variables, and one buffer for each scan output, into
- * which trip i writes its element. */
+/* If, Loop, Scan. A constant condition or a tiny trip count needs no control flow in the graph; the rest becomes `if`
+ * and `while`. A `while` carries: i (i64, trips done), the condition (Loop), the loop's variables, and one buffer for
+ * each scan output, into which trip i writes its element. */
 #include <string.h>
 
 #include "import/onnx/emit.h"
@@ -29,7 +29,9 @@ static tn_value **new_values(onnx_ctx *c, size_t count)
     return TN_NEW_ARRAY(&c->session->arena, tn_value *, count + 1);
 }
 
-/* ---- If -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- If
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool same_types(onnx_ctx *c, const onnx_node *n, tn_value *const *x, tn_value *const *y, size_t count)
 {
@@ -41,7 +43,10 @@ static bool same_types(onnx_ctx *c, const onnx_node *n, tn_value *const *x, tn_v
         for (int j = 0; same && j < s->rank; j++)
             same = tn_dim_eq(c->session, s->dim[j], t->dim[j]);
         if (!same)
-            return onnx_unsupported(c, n, "the branches give output %zu different shapes or types, and the condition is known only at run time", i);
+            return onnx_unsupported(
+                c, n,
+                "the branches give output %zu different shapes or types, and the condition is known only at run time",
+                i);
     }
     return true;
 }
@@ -59,11 +64,13 @@ static void finish(onnx_ctx *c, tn_block *block, tn_value *const *values, size_t
     tn_return(&b, values, (int)count);
 }
 
-static bool run_time_if(onnx_ctx *c, const onnx_node *n, tn_value *condition, const onnx_graph *yes, const onnx_graph *no)
+static bool run_time_if(onnx_ctx *c, const onnx_node *n, tn_value *condition, const onnx_graph *yes,
+                        const onnx_graph *no)
 {
     tn_block *blocks[2];
     tn_value **x, **y;
-    if (!branch(c, n, yes, &blocks[0], &x) || !branch(c, n, no, &blocks[1], &y) || !same_types(c, n, x, y, yes->output.len))
+    if (!branch(c, n, yes, &blocks[0], &x) || !branch(c, n, no, &blocks[1], &y) ||
+        !same_types(c, n, x, y, yes->output.len))
         return false;
     finish(c, blocks[0], x, yes->output.len);
     finish(c, blocks[1], y, no->output.len);
@@ -92,7 +99,8 @@ bool onnx_If(onnx_ctx *c, const onnx_node *n)
     return true;
 }
 
-/* ---- what Loop and Scan share ------------------------------------------------------------------------------------------------------ */
+/* ---- what Loop and Scan share
+ * ------------------------------------------------------------------------------------------------------ */
 
 typedef struct loop {
     const onnx_node *n;
@@ -101,8 +109,8 @@ typedef struct loop {
     tn_value **init;   /* nvars */
     tn_dim trips;      /* elements of a scan output; NULL: no bound */
     tn_block *block;
-    tn_value *i;       /* argument of block: trips done */
-    tn_value **vars;   /* arguments of block */
+    tn_value *i;        /* argument of block: trips done */
+    tn_value **vars;    /* arguments of block */
     tn_value **outputs; /* of the body */
 } loop;
 
@@ -175,7 +183,8 @@ static tn_value *new_buffer(onnx_ctx *c, const loop *l, const tn_type *t, int ax
 {
     tn_dim dims[TN_MAX_RANK];
     if (t->rank + 1 > TN_MAX_RANK || !l->trips) {
-        onnx_unsupported(c, l->n, "a scan output needs a known bound of the trips, and at most %d dimensions", TN_MAX_RANK);
+        onnx_unsupported(c, l->n, "a scan output needs a known bound of the trips, and at most %d dimensions",
+                         TN_MAX_RANK);
         return NULL;
     }
     element_dims(c, t, axis, l->trips, dims);
@@ -185,7 +194,8 @@ static tn_value *new_buffer(onnx_ctx *c, const loop *l, const tn_type *t, int ax
 /* Types of scan outputs must not depend on what is known only inside the body. */
 static bool scan_output_ok(onnx_ctx *c, const loop *l, int axis, const tn_value *v)
 {
-    return axis <= v->type.rank || onnx_error(c, l->n, "scan output axis %d for elements of rank %d", axis, v->type.rank);
+    return axis <= v->type.rank ||
+           onnx_error(c, l->n, "scan output axis %d for elements of rank %d", axis, v->type.rank);
 }
 
 static tn_value *plus_one(onnx_ctx *c, tn_value *i)
@@ -193,9 +203,9 @@ static tn_value *plus_one(onnx_ctx *c, tn_value *i)
     return emit_add(c, i, onnx_int(c, TN_I64, 1));
 }
 
-/* ---- Loop -------------------------------------------------------------------------------------------------------------------------- */
-
-
+/* ---- Loop
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool loop_shape(onnx_ctx *c, const onnx_node *n, loop *l)
 {
@@ -206,8 +216,8 @@ static bool loop_shape(onnx_ctx *c, const onnx_node *n, loop *l)
         return onnx_error(c, n, "the body is missing");
     l->nscans = (int)l->body->output.len - 1 - l->nvars;
     if (l->nscans < 0 || (int)l->body->input.len != 2 + l->nvars || n->noutputs > l->nvars + l->nscans)
-        return onnx_error(c, n, "a body with %zu inputs and %zu outputs does not fit %d loop variables and %d outputs", l->body->input.len,
-                          l->body->output.len, l->nvars, n->noutputs);
+        return onnx_error(c, n, "a body with %zu inputs and %zu outputs does not fit %d loop variables and %d outputs",
+                          l->body->input.len, l->body->output.len, l->nvars, n->noutputs);
     l->init = n->input + 2;
     for (int i = 0; i < l->nvars; i++)
         if (!l->init[i])
@@ -285,7 +295,8 @@ static bool loop_body(onnx_ctx *c, loop *l, loop_scan *scan, bool *endless)
         return false;
     for (size_t i = 0; i < l->body->output.len; i++)
         if (onnx_is_sequence(c, l->outputs[i]))
-            return onnx_unsupported(c, l->n, "the body's output %zu is a sequence, and the number of trips is not a small constant", i);
+            return onnx_unsupported(
+                c, l->n, "the body's output %zu is a sequence, and the number of trips is not a small constant", i);
     *endless = l->outputs[0] == l->vars[1] || (constant_truth(c, l->outputs[0], &again) && again);
     for (int k = 0; k < l->nscans; k++) {
         tn_value *element = l->outputs[1 + l->nvars + k];
@@ -357,10 +368,11 @@ static bool loop_results(onnx_ctx *c, loop *l, tn_op *op, bool endless)
 static bool run_time_loop(onnx_ctx *c, loop *l, tn_value *limit, tn_value *go, bool always)
 {
     loop_scan scan = {new_values(c, (size_t)l->nscans), new_values(c, (size_t)l->nscans)};
-    bool endless;
+    bool endless = false;
     for (int i = 0; i < l->nvars; i++)
         if (onnx_is_sequence(c, l->init[i]))
-            return onnx_unsupported(c, l->n, "loop variable %d is a sequence, and the number of trips is not a small constant", i);
+            return onnx_unsupported(
+                c, l->n, "loop variable %d is a sequence, and the number of trips is not a small constant", i);
     if (!loop_body(c, l, &scan, &endless) || !loop_body_end(c, l, &scan))
         return false;
     tn_value **init = new_values(c, (size_t)(2 + l->nvars + l->nscans));
@@ -403,7 +415,9 @@ bool onnx_Loop(onnx_ctx *c, const onnx_node *n)
     return run_time_loop(c, &l, limit, condition, known && go);
 }
 
-/* ---- Scan -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Scan
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct scan_axes {
     int in_axis[64], out_axis[64];
@@ -427,7 +441,8 @@ static bool read_scan_axes(onnx_ctx *c, const onnx_node *n, const loop *l, int n
 {
     int64_t in[64], in_back[64], out[64], out_back[64];
     if (!scan_list(c, n, "scan_input_axes", nin, in) || !scan_list(c, n, "scan_input_directions", nin, in_back) ||
-        !scan_list(c, n, "scan_output_axes", l->nscans, out) || !scan_list(c, n, "scan_output_directions", l->nscans, out_back))
+        !scan_list(c, n, "scan_output_axes", l->nscans, out) ||
+        !scan_list(c, n, "scan_output_directions", l->nscans, out_back))
         return false;
     for (int k = 0; k < nin; k++) {
         const tn_value *x = n->input[l->nvars + k];
@@ -471,7 +486,8 @@ static bool scan_body(onnx_ctx *c, loop *l, int nin, scan_axes *a, loop_scan *sc
             return onnx_unsupported(c, l->n, "scan output %d is a sequence", k);
         if (a->out_axis[k] < 0)
             a->out_axis[k] += x->type.rank + 1;
-        if (a->out_axis[k] < 0 || !scan_output_ok(c, l, a->out_axis[k], x) || !(scan->init[k] = new_buffer(c, l, &x->type, a->out_axis[k])))
+        if (a->out_axis[k] < 0 || !scan_output_ok(c, l, a->out_axis[k], x) ||
+            !(scan->init[k] = new_buffer(c, l, &x->type, a->out_axis[k])))
             return false;
         scan->arg[k] = tn_block_arg(l->block, &scan->init[k]->type, NULL);
     }
@@ -487,7 +503,8 @@ static bool scan_body_end(onnx_ctx *c, loop *l, const scan_axes *a, loop_scan *s
     for (int i = 0; ok && i < l->nvars; i++)
         ok = (results[1 + i] = carried(c, l, l->outputs[i], &l->init[i]->type, i)) != NULL;
     for (int k = 0; ok && k < l->nscans; k++)
-        ok = (results[1 + l->nvars + k] = put_element(c, scan->arg[k], l->outputs[l->nvars + k], a->out_axis[k], position(c, l, a->out_back[k]))) != NULL;
+        ok = (results[1 + l->nvars + k] = put_element(c, scan->arg[k], l->outputs[l->nvars + k], a->out_axis[k],
+                                                      position(c, l, a->out_back[k]))) != NULL;
     if (ok)
         tn_return(&c->b, results, 1 + l->nvars + l->nscans);
     c->b = outside;

@@ -1,10 +1,13 @@
-/* Einsum: a chain of dot_generals. Labels of an operand that occur nowhere else are summed first, a label twice in one operand
- * keeps the diagonal, `...` stands for labels of its own that broadcast. */
+/* Einsum: a chain of dot_generals. Labels of an operand that occur nowhere else are summed first, a label twice in one
+ * operand keeps the diagonal, `...` stands for labels of its own that broadcast. */
 #include <string.h>
 
 #include "import/onnx/emit.h"
 
-enum { MAX_OPERANDS = 16, FIRST_ELLIPSIS = 128 }; /* labels: letters, and 128 … 139 for the dimensions of an ellipsis from the left */
+enum {
+    MAX_OPERANDS = 16,
+    FIRST_ELLIPSIS = 128
+}; /* labels: letters, and 128 … 139 for the dimensions of an ellipsis from the left */
 
 typedef struct term {
     tn_value *value;
@@ -99,7 +102,8 @@ static bool read_equation(onnx_ctx *c, const onnx_node *n, const char *text, equ
     }
     if (*at == '-' && at[1] == '>') {
         at += 2;
-        return read_term(c, n, &at, e->ellipsis, e->ellipsis, &e->out) && (!*at || onnx_error(c, n, "cannot read the equation '%s'", text));
+        return read_term(c, n, &at, e->ellipsis, e->ellipsis, &e->out) &&
+               (!*at || onnx_error(c, n, "cannot read the equation '%s'", text));
     }
     implicit_output(e);
     return !*at || onnx_error(c, n, "cannot read the equation '%s'", text);
@@ -126,7 +130,8 @@ static bool take_diagonals(onnx_ctx *c, term *t)
         for (int j = t->rank - 1; j > i; j--) {
             if (t->label[i] != t->label[j])
                 continue;
-            tn_value *on = emit_compare(c, "EQ", emit_iota_like(c, TN_I64, &t->value->type, i), emit_iota_like(c, TN_I64, &t->value->type, j));
+            tn_value *on = emit_compare(c, "EQ", emit_iota_like(c, TN_I64, &t->value->type, i),
+                                        emit_iota_like(c, TN_I64, &t->value->type, j));
             t->value = emit_select(c, on, t->value, emit_number(c, t->value->type.dtype, 0));
             if (!t->value || !sum_label(c, t, j))
                 return false;
@@ -226,7 +231,8 @@ bool onnx_Einsum(onnx_ctx *c, const onnx_node *n)
     *e = (equation){.n = n, .count = n->ninputs};
     const char *text = onnx_attr_string(c, n, "equation", NULL);
     if (n->ninputs > MAX_OPERANDS || !text)
-        return onnx_unsupported(c, n, "%d operands, at most %d are supported; 'equation' must be given", n->ninputs, MAX_OPERANDS);
+        return onnx_unsupported(c, n, "%d operands, at most %d are supported; 'equation' must be given", n->ninputs,
+                                MAX_OPERANDS);
     for (int i = 0; i < n->ninputs; i++)
         if (!n->input[i])
             return onnx_error(c, n, "operand %d is missing", i);

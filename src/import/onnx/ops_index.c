@@ -1,4 +1,5 @@
-/* Operators that pick elements by position or by value: gather and scatter, one-hot, selection by mask, sorting, scans. */
+/* Operators that pick elements by position or by value: gather and scatter, one-hot, selection by mask, sorting, scans.
+ */
 #include <string.h>
 
 #include "import/onnx/emit.h"
@@ -22,17 +23,21 @@ static tn_value *from_start(onnx_ctx *c, tn_value *indices, tn_value *sizes)
 
 static bool integer_indices(onnx_ctx *c, const onnx_node *n, const tn_value *indices)
 {
-    return tn_is_integer(indices->type.dtype) || onnx_error(c, n, "indices must be integers, found %s", tn_dtype_text(indices->type.dtype));
+    return tn_is_integer(indices->type.dtype) ||
+           onnx_error(c, n, "indices must be integers, found %s", tn_dtype_text(indices->type.dtype));
 }
 
-/* ---- Gather ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Gather
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 /* One constant position: a slice. */
 static tn_value *gather_one(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, int64_t index)
 {
     tn_dim dims[TN_MAX_RANK], d = x->type.dim[axis], at;
     if (tn_dim_is_const(d) && (index < -d->value || index >= d->value)) {
-        onnx_error(c, n, "index %lld is outside dimension %d of size %lld", (long long)index, axis, (long long)d->value);
+        onnx_error(c, n, "index %lld is outside dimension %d of size %lld", (long long)index, axis,
+                   (long long)d->value);
         return NULL;
     }
     at = index < 0 ? tn_dim_add(c->session, d, num(c, index)) : num(c, index);
@@ -57,9 +62,12 @@ static tn_value *gather_axis(onnx_ctx *c, tn_value *x, tn_value *indices, int ax
             offset[noffset++] = i < axis ? i : i + q - 1;
     }
     tn_attr attrs[] = {
-        {.name = TN_A_offset_dims, .n = noffset, .ints = offset}, {.name = TN_A_collapsed_slice_dims, .n = 1, .ints = map},
-        {.name = TN_A_operand_batching_dims, .n = 0},             {.name = TN_A_indices_batching_dims, .n = 0},
-        {.name = TN_A_start_index_map, .n = 1, .ints = map},      {.name = TN_A_index_vector_dim, .i = q},
+        {.name = TN_A_offset_dims, .n = noffset, .ints = offset},
+        {.name = TN_A_collapsed_slice_dims, .n = 1, .ints = map},
+        {.name = TN_A_operand_batching_dims, .n = 0},
+        {.name = TN_A_indices_batching_dims, .n = 0},
+        {.name = TN_A_start_index_map, .n = 1, .ints = map},
+        {.name = TN_A_index_vector_dim, .i = q},
         {.name = TN_A_sizes, .n = rank, .dims = sizes},
     };
     tn_value *operands[2] = {x, indices};
@@ -81,7 +89,8 @@ bool onnx_Gather(onnx_ctx *c, const onnx_node *n)
     return indices && onnx_set_output(c, n, 0, gather_axis(c, x, indices, axis));
 }
 
-/* ---- GatherElements, ScatterElements ------------------------------------------------------------------------------------------- */
+/* ---- GatherElements, ScatterElements
+ * ------------------------------------------------------------------------------------------- */
 
 /* Whether indices and x have the same size but for axis: then the other dimensions are batch dimensions. */
 static bool same_but_axis(onnx_ctx *c, const tn_type *x, const tn_type *indices, int axis)
@@ -117,7 +126,8 @@ typedef struct element_plan {
     const int64_t *map;
 } element_plan;
 
-static bool plan_elements(onnx_ctx *c, const onnx_node *n, const tn_type *x, tn_value *indices, int axis, element_plan *p)
+static bool plan_elements(onnx_ctx *c, const onnx_node *n, const tn_type *x, tn_value *indices, int axis,
+                          element_plan *p)
 {
     *p = (element_plan){.one = {axis}};
     p->indices = from_start(c, indices, emit_size(c, x->dim[axis], TN_I64));
@@ -166,15 +176,20 @@ bool onnx_GatherElements(onnx_ctx *c, const onnx_node *n)
         {.name = TN_A_sizes, .n = x->type.rank, .dims = sizes},
     };
     tn_value *operands[2] = {x, p.indices};
-    return onnx_set_output(c, n, 0, first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
+    return onnx_set_output(c, n, 0,
+                           first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
 }
 
 /* What scatter does with the old and the new element: TN_OP_return keeps the new one. */
 static bool scatter_mode(onnx_ctx *c, const onnx_node *n, tn_opcode *out)
 {
     const char *mode = onnx_attr_string(c, n, "reduction", "none");
-    *out = !strcmp(mode, "none") ? TN_OP_return : !strcmp(mode, "add") ? TN_OP_add : !strcmp(mode, "mul") ? TN_OP_multiply
-         : !strcmp(mode, "max") ? TN_OP_maximum : !strcmp(mode, "min") ? TN_OP_minimum : TN_OP_COUNT;
+    *out = !strcmp(mode, "none")  ? TN_OP_return
+           : !strcmp(mode, "add") ? TN_OP_add
+           : !strcmp(mode, "mul") ? TN_OP_multiply
+           : !strcmp(mode, "max") ? TN_OP_maximum
+           : !strcmp(mode, "min") ? TN_OP_minimum
+                                  : TN_OP_COUNT;
     return *out != TN_OP_COUNT || onnx_unsupported(c, n, "reduction '%s'", mode);
 }
 
@@ -197,7 +212,8 @@ typedef struct scatter_dims {
     int nwindow, ninserted, nbatch, nmap, vector_dim;
 } scatter_dims;
 
-static tn_value *scatter(onnx_ctx *c, tn_value *x, tn_value *indices, tn_value *updates, tn_opcode combine, const scatter_dims *d)
+static tn_value *scatter(onnx_ctx *c, tn_value *x, tn_value *indices, tn_value *updates, tn_opcode combine,
+                         const scatter_dims *d)
 {
     tn_attr attrs[] = {
         {.name = TN_A_update_window_dims, .n = d->nwindow, .ints = d->window},
@@ -220,13 +236,21 @@ bool onnx_ScatterElements(onnx_ctx *c, const onnx_node *n)
     int axis;
     element_plan p;
     tn_opcode combine;
-    if (!element_inputs(c, n, &axis) || !scatter_mode(c, n, &combine) || !plan_elements(c, n, &x->type, n->input[1], axis, &p))
+    if (!element_inputs(c, n, &axis) || !scatter_mode(c, n, &combine) ||
+        !plan_elements(c, n, &x->type, n->input[1], axis, &p))
         return false;
-    scatter_dims d = {.inserted = p.map, .ninserted = p.nmap, .batch = p.batch, .nbatch = p.nbatch, .map = p.map, .nmap = p.nmap, .vector_dim = p.vector_dim};
+    scatter_dims d = {.inserted = p.map,
+                      .ninserted = p.nmap,
+                      .batch = p.batch,
+                      .nbatch = p.nbatch,
+                      .map = p.map,
+                      .nmap = p.nmap,
+                      .vector_dim = p.vector_dim};
     return onnx_set_output(c, n, 0, scatter(c, x, p.indices, n->input[2], combine, &d));
 }
 
-/* ---- GatherND, ScatterND --------------------------------------------------------------------------------------------------------- */
+/* ---- GatherND, ScatterND
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Length of the index vectors (last dimension of indices) and the sizes of the dimensions that they address. */
 static bool nd_indices(onnx_ctx *c, const onnx_node *n, int batch, int *length, tn_value **indices)
@@ -234,8 +258,11 @@ static bool nd_indices(onnx_ctx *c, const onnx_node *n, int batch, int *length, 
     const tn_type *x = &n->input[0]->type, *i = &n->input[1]->type;
     if (!integer_indices(c, n, n->input[1]))
         return false;
-    if (i->rank < 1 || batch < 0 || batch >= i->rank || !tn_dim_is_const(i->dim[i->rank - 1]) || i->dim[i->rank - 1]->value > x->rank - batch)
-        return onnx_error(c, n, "indices must end in a dimension of known size, at most the rank of the data without batch dimensions");
+    if (i->rank < 1 || batch < 0 || batch >= i->rank || !tn_dim_is_const(i->dim[i->rank - 1]) ||
+        i->dim[i->rank - 1]->value > x->rank - batch)
+        return onnx_error(
+            c, n,
+            "indices must end in a dimension of known size, at most the rank of the data without batch dimensions");
     *length = (int)i->dim[i->rank - 1]->value;
     *indices = from_start(c, n->input[1], onnx_dims_value(c, TN_I64, 1, x->dim + batch, *length));
     return *indices != NULL;
@@ -244,7 +271,8 @@ static bool nd_indices(onnx_ctx *c, const onnx_node *n, int batch, int *length, 
 bool onnx_GatherND(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *indices;
-    int64_t batch_dims = onnx_attr_int(c, n, "batch_dims", 0), batch[TN_MAX_RANK], map[TN_MAX_RANK], offset[TN_MAX_RANK];
+    int64_t batch_dims = onnx_attr_int(c, n, "batch_dims", 0), batch[TN_MAX_RANK], map[TN_MAX_RANK],
+            offset[TN_MAX_RANK];
     tn_dim sizes[TN_MAX_RANK];
     int k, q = n->input[1]->type.rank;
     if (batch_dims < 0 || batch_dims > x->type.rank || !nd_indices(c, n, (int)batch_dims, &k, &indices))
@@ -270,7 +298,8 @@ bool onnx_GatherND(onnx_ctx *c, const onnx_node *n)
         {.name = TN_A_sizes, .n = x->type.rank, .dims = sizes},
     };
     tn_value *operands[2] = {x, indices};
-    return onnx_set_output(c, n, 0, first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
+    return onnx_set_output(c, n, 0,
+                           first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
 }
 
 bool onnx_ScatterND(onnx_ctx *c, const onnx_node *n)
@@ -286,11 +315,19 @@ bool onnx_ScatterND(onnx_ctx *c, const onnx_node *n)
         map[i] = i;
     for (int i = 0; i < nwindow; i++)
         window[i] = q - 1 + i;
-    scatter_dims d = {.window = window, .nwindow = nwindow, .inserted = map, .ninserted = k, .map = map, .nmap = k, .vector_dim = q - 1};
+    scatter_dims d = {.window = window,
+                      .nwindow = nwindow,
+                      .inserted = map,
+                      .ninserted = k,
+                      .map = map,
+                      .nmap = k,
+                      .vector_dim = q - 1};
     return onnx_set_output(c, n, 0, scatter(c, x, indices, n->input[2], combine, &d));
 }
 
-/* ---- OneHot ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- OneHot
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool one_hot_depth(onnx_ctx *c, const onnx_node *n, tn_dim *depth)
 {
@@ -335,10 +372,13 @@ bool onnx_OneHot(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_select(c, hot, on, off));
 }
 
-/* ---- sorting ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- sorting
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Sorts keys along axis, stably, and their positions (i64) with them. direction: of compare, "LT" ascends. */
-static bool sort_with_positions(onnx_ctx *c, tn_value *keys, int axis, const char *direction, tn_value **sorted, tn_value **positions)
+static bool sort_with_positions(onnx_ctx *c, tn_value *keys, int axis, const char *direction, tn_value **sorted,
+                                tn_value **positions)
 {
     if (!keys)
         return false;
@@ -381,17 +421,20 @@ bool onnx_TopK(onnx_ctx *c, const onnx_node *n)
     int axis;
     tn_dim k;
     bool largest = onnx_attr_int(c, n, "largest", 1) != 0;
-    if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", -1), x->type.rank, &axis) || !top_k_count(c, n, x->type.dim[axis], &k) ||
+    if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", -1), x->type.rank, &axis) ||
+        !top_k_count(c, n, x->type.dim[axis], &k) ||
         !sort_with_positions(c, x, axis, largest ? "GT" : "LT", &values, &positions))
         return false;
-    return onnx_set_output(c, n, 0, emit_slice_axis(c, values, axis, num(c, 0), k, 1)) &
-           onnx_set_output(c, n, 1, emit_slice_axis(c, positions, axis, num(c, 0), k, 1));
+    onnx_set_output(c, n, 0, emit_slice_axis(c, values, axis, num(c, 0), k, 1));
+    onnx_set_output(c, n, 1, emit_slice_axis(c, positions, axis, num(c, 0), k, 1));
+    return true;
 }
 
-/* ---- selection by mask ------------------------------------------------------------------------------------------------------------ */
+/* ---- selection by mask
+ * ------------------------------------------------------------------------------------------------------------ */
 
-/* Positions of the true elements of a rank-1 mask, ascending, i64. How many they are is a number when the mask is constant, else a
- * symbol that is born here. */
+/* Positions of the true elements of a rank-1 mask, ascending, i64. How many they are is a number when the mask is
+ * constant, else a symbol that is born here. */
 static tn_value *true_positions(onnx_ctx *c, const onnx_node *n, tn_value *mask)
 {
     const int64_t axis = 0;
@@ -411,7 +454,8 @@ static tn_value *true_positions(onnx_ctx *c, const onnx_node *n, tn_value *mask)
     }
     tn_value *many = emit_reduce(c, TN_OP_add, tn_convert(&c->b, mask, TN_I64), &axis, 1);
     tn_value *last = tn_convert(&c->b, tn_unary(&c->b, TN_OP_not, mask), TN_I32); /* true ones first */
-    if (!many || !onnx_runtime_dims(c, n, many, 1, &mask->type.dim[0], &count) || !sort_with_positions(c, last, 0, "LT", &sorted, &positions))
+    if (!many || !onnx_runtime_dims(c, n, many, 1, &mask->type.dim[0], &count) ||
+        !sort_with_positions(c, last, 0, "LT", &sorted, &positions))
         return NULL;
     return emit_slice_axis(c, positions, 0, num(c, 0), count, 1);
 }
@@ -437,7 +481,9 @@ bool onnx_NonZero(onnx_ctx *c, const onnx_node *n)
     if (!at)
         return false;
     if (t.rank == 0)
-        return onnx_set_output(c, n, 0, emit_slice_axis(c, tn_reshape(&c->b, at, (tn_dim[2]){num(c, 1), at->type.dim[0]}, 2), 0, num(c, 0), num(c, 0), 1));
+        return onnx_set_output(c, n, 0,
+                               emit_slice_axis(c, tn_reshape(&c->b, at, (tn_dim[2]){num(c, 1), at->type.dim[0]}, 2), 0,
+                                               num(c, 0), num(c, 0), 1));
     tn_dim row[2] = {num(c, 1), at->type.dim[0]};
     for (int i = t.rank - 1; i >= 0; i--) {
         tn_value *size = emit_size(c, t.dim[i], TN_I64);
@@ -462,7 +508,8 @@ bool onnx_Compress(onnx_ctx *c, const onnx_node *n)
     return at && onnx_set_output(c, n, 0, emit_take(c, x, at, axis));
 }
 
-/* ---- ReverseSequence ---------------------------------------------------------------------------------------------------------------- */
+/* ---- ReverseSequence
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* Row b of the batch, reversed in its first lengths[b] steps: gathered at position t < length ? length - 1 - t : t. */
 bool onnx_ReverseSequence(onnx_ctx *c, const onnx_node *n)
@@ -470,7 +517,8 @@ bool onnx_ReverseSequence(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0], *lengths = tn_convert(&c->b, n->input[1], TN_I64);
     int time, batch;
     if (x->type.rank < 2 || !onnx_axis(c, n, onnx_attr_int(c, n, "time_axis", 0), x->type.rank, &time) ||
-        !onnx_axis(c, n, onnx_attr_int(c, n, "batch_axis", 1), x->type.rank, &batch) || time > 1 || batch > 1 || time == batch || !lengths || lengths->type.rank != 1)
+        !onnx_axis(c, n, onnx_attr_int(c, n, "batch_axis", 1), x->type.rank, &batch) || time > 1 || batch > 1 ||
+        time == batch || !lengths || lengths->type.rank != 1)
         return onnx_error(c, n, "time_axis and batch_axis must be 0 and 1 in some order, and the lengths a list");
     tn_type t = tn_type_make(TN_I64, x->type.rank, x->type.dim);
     tn_value *step = emit_iota_like(c, TN_I64, &t, time), *length = emit_along(c, lengths, &t, batch);
@@ -492,5 +540,6 @@ bool onnx_ReverseSequence(onnx_ctx *c, const onnx_node *n)
         {.name = TN_A_sizes, .n = t.rank, .dims = sizes},
     };
     tn_value *operands[2] = {x, p.indices};
-    return onnx_set_output(c, n, 0, first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
+    return onnx_set_output(c, n, 0,
+                           first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
 }

@@ -1,6 +1,6 @@
-/* Sequences and optionals whose length is known while importing: lists of tensors that exist only here. A name bound to one is a
- * tn_value without a type that stands in no graph; c->sequences holds its tensors. Only the operators below and those that pass
- * values through (onnx_takes_sequences) ever see it; a graph's inputs and outputs are tensors. */
+/* Sequences and optionals whose length is known while importing: lists of tensors that exist only here. A name bound to
+ * one is a tn_value without a type that stands in no graph; c->sequences holds its tensors. Only the operators below
+ * and those that pass values through (onnx_takes_sequences) ever see it; a graph's inputs and outputs are tensors. */
 #include <string.h>
 
 #include "import/onnx/emit.h"
@@ -22,16 +22,17 @@ bool onnx_is_sequence(onnx_ctx *c, const tn_value *value)
 
 bool onnx_takes_sequences(const char *op_type)
 {
-    static const char *const names[] = {"SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength", "ConcatFromSequence", "SequenceMap",
-                                        "Optional", "OptionalHasElement", "OptionalGetElement", "Identity", "Loop"};
+    static const char *const names[] = {"SequenceAt",         "SequenceInsert", "SequenceErase", "SequenceLength",
+                                        "ConcatFromSequence", "SequenceMap",    "Optional",      "OptionalHasElement",
+                                        "OptionalGetElement", "Identity",       "Loop"};
     for (size_t i = 0; i < TN_COUNT(names); i++)
         if (!strcmp(names[i], op_type))
             return true;
     return false;
 }
 
-/* A new sequence of `count` tensors (to be filled in) and the value that stands for it. Its length counts towards the limit of nodes,
- * so that a short file cannot ask for long lists again and again. */
+/* A new sequence of `count` tensors (to be filled in) and the value that stands for it. Its length counts towards the
+ * limit of nodes, so that a short file cannot ask for long lists again and again. */
 static sequence *new_sequence(onnx_ctx *c, int count, tn_value **value)
 {
     size_t items = count > 0 ? (size_t)count : 0;
@@ -53,7 +54,8 @@ static sequence *input_sequence(onnx_ctx *c, const onnx_node *n)
     return s;
 }
 
-/* The position that input i names, in [0, limit), counted from the end of `length` when negative; `otherwise` without the input. */
+/* The position that input i names, in [0, limit), counted from the end of `length` when negative; `otherwise` without
+ * the input. */
 static bool position(onnx_ctx *c, const onnx_node *n, int i, int length, int limit, int otherwise, int *out)
 {
     int64_t at;
@@ -127,7 +129,8 @@ bool onnx_SequenceErase(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, value);
 }
 
-/* ---- to and from one tensor --------------------------------------------------------------------------------------------------- */
+/* ---- to and from one tensor
+ * --------------------------------------------------------------------------------------------------- */
 
 static tn_value *with_axis(onnx_ctx *c, tn_value *x, int axis)
 {
@@ -176,7 +179,8 @@ static bool part_sizes(onnx_ctx *c, const onnx_node *n, tn_dim size, tn_dim *siz
     tn_value *split = onnx_in(n, 1);
     if (split && split->type.rank == 1) {
         if (!tn_dim_is_const(split->type.dim[0]) || split->type.dim[0]->value > ONNX_MAX_KNOWN)
-            return onnx_unsupported(c, n, "a list of sizes must have a known number of at most %d entries", ONNX_MAX_KNOWN);
+            return onnx_unsupported(c, n, "a list of sizes must have a known number of at most %d entries",
+                                    ONNX_MAX_KNOWN);
         *count = (int)split->type.dim[0]->value;
         return onnx_runtime_dims(c, n, split, *count, NULL, sizes);
     }
@@ -195,7 +199,8 @@ bool onnx_SplitToSequence(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0], *value;
     int axis, count;
     tn_dim *sizes = TN_NEW_ARRAY(&c->session->arena, tn_dim, MAX_PARTS), at = emit_dim(c, 0);
-    if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", 0), x->type.rank, &axis) || !part_sizes(c, n, x->type.dim[axis], sizes, &count))
+    if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", 0), x->type.rank, &axis) ||
+        !part_sizes(c, n, x->type.dim[axis], sizes, &count))
         return false;
     bool squeeze = !onnx_in(n, 1) && !onnx_attr_int(c, n, "keepdims", 1);
     sequence *s = new_sequence(c, count, &value);
@@ -214,7 +219,8 @@ bool onnx_SplitToSequence(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, value);
 }
 
-/* ---- SequenceMap ----------------------------------------------------------------------------------------------------------------- */
+/* ---- SequenceMap
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* The body once for each element; inputs that are tensors are the same in every call. */
 bool onnx_SequenceMap(onnx_ctx *c, const onnx_node *n)
@@ -244,7 +250,8 @@ bool onnx_SequenceMap(onnx_ctx *c, const onnx_node *n)
     return true;
 }
 
-/* ---- optionals: a value is its own optional --------------------------------------------------------------------------------------- */
+/* ---- optionals: a value is its own optional
+ * --------------------------------------------------------------------------------------- */
 
 bool onnx_Optional(onnx_ctx *c, const onnx_node *n)
 {
@@ -259,7 +266,8 @@ bool onnx_OptionalHasElement(onnx_ctx *c, const onnx_node *n)
 {
     const sequence *s = find(c, onnx_in(n, 0));
     bool has = onnx_in(n, 0) && !(s && s->count < 0);
-    return onnx_set_output(c, n, 0, tn_constant(&c->b, tn_tensor_splat(c->session, TN_BOOL, 0, NULL, (tn_number){.u = has})));
+    return onnx_set_output(c, n, 0,
+                           tn_constant(&c->b, tn_tensor_splat(c->session, TN_BOOL, 0, NULL, (tn_number){.u = has})));
 }
 
 bool onnx_OptionalGetElement(onnx_ctx *c, const onnx_node *n)

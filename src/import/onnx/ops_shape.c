@@ -1,5 +1,5 @@
-/* Operators about shapes: they look at or change the shape of a tensor, or make one from its shape. Data-dependent picking of
- * elements is in ops_index.c. */
+/* Operators about shapes: they look at or change the shape of a tensor, or make one from its shape. Data-dependent
+ * picking of elements is in ops_index.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@ static tn_dim num(onnx_ctx *c, int64_t value)
     return tn_dim_const(c->session, value);
 }
 
-/* ---- Shape, Size ------------------------------------------------------------------------------------------------------------ */
+/* ---- Shape, Size
+ * ------------------------------------------------------------------------------------------------------------ */
 
 bool onnx_Shape(onnx_ctx *c, const onnx_node *n)
 {
@@ -28,7 +29,8 @@ bool onnx_Size(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, onnx_dims_value(c, TN_I64, 0, &elements, 1));
 }
 
-/* ---- Reshape ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Reshape
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* The size that -1 stands for: the elements of x by the product of the other sizes. Equal factors cancel first, so that
  * [b, 4, 8] -> [b, -1] needs no division. */
@@ -74,8 +76,10 @@ static bool reshape_dims(onnx_ctx *c, const onnx_node *n, tn_value *shape, tn_di
     bool allowzero = onnx_attr_int(c, n, "allowzero", 0) != 0, complete = true;
     tn_dim known[ONNX_MAX_KNOWN] = {NULL}, upper[TN_MAX_RANK], total = tn_type_elements(c->session, x);
     int hole = -1, count;
-    if (shape->type.rank != 1 || !tn_is_integer(shape->type.dtype) || !tn_dim_is_const(shape->type.dim[0]) || shape->type.dim[0]->value > TN_MAX_RANK)
-        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known", TN_MAX_RANK);
+    if (shape->type.rank != 1 || !tn_is_integer(shape->type.dtype) || !tn_dim_is_const(shape->type.dim[0]) ||
+        shape->type.dim[0]->value > TN_MAX_RANK)
+        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known",
+                                TN_MAX_RANK);
     *rank = (int)shape->type.dim[0]->value;
     if (!onnx_partial_dims(c, shape, known, &count))
         memset(known, 0, sizeof known);
@@ -118,7 +122,8 @@ bool onnx_Reshape(onnx_ctx *c, const onnx_node *n)
     tn_value *shape = attr && count <= TN_MAX_RANK ? onnx_ints(c, TN_I64, attr, count) : onnx_in(n, 1);
     if (!shape)
         return onnx_error(c, n, "no shape is given");
-    return reshape_dims(c, n, shape, dims, &rank) && onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
+    return reshape_dims(c, n, shape, dims, &rank) &&
+           onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
 }
 
 bool onnx_Flatten(onnx_ctx *c, const onnx_node *n)
@@ -128,11 +133,13 @@ bool onnx_Flatten(onnx_ctx *c, const onnx_node *n)
     if (axis < -t->rank || axis > t->rank)
         return onnx_error(c, n, "axis %lld is outside [%d, %d]", (long long)axis, -t->rank, t->rank);
     axis = axis < 0 ? axis + t->rank : axis;
-    tn_dim dims[2] = {tn_dim_product(c->session, t->dim, (int)axis), tn_dim_product(c->session, t->dim + axis, t->rank - (int)axis)};
+    tn_dim dims[2] = {tn_dim_product(c->session, t->dim, (int)axis),
+                      tn_dim_product(c->session, t->dim + axis, t->rank - (int)axis)};
     return onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, 2));
 }
 
-/* ---- axes known only at run time: the result's sizes become symbols, computed by operations on small lists -------------------- */
+/* ---- axes known only at run time: the result's sizes become symbols, computed by operations on small lists
+ * -------------------- */
 
 /* Which of `rank` positions the axes name: bool[rank]. */
 static tn_value *axes_mask(onnx_ctx *c, tn_value *axes, int rank)
@@ -149,14 +156,16 @@ static tn_value *count_before(onnx_ctx *c, tn_value *mask, int rank)
 {
     int64_t one = 1;
     tn_dim square[2] = {num(c, rank), num(c, rank)};
-    tn_value *before = emit_compare(c, "LT", tn_iota(&c->b, TN_I64, square, 2, 1), tn_iota(&c->b, TN_I64, square, 2, 0));
+    tn_value *before =
+        emit_compare(c, "LT", tn_iota(&c->b, TN_I64, square, 2, 1), tn_iota(&c->b, TN_I64, square, 2, 0));
     return emit_reduce(c, TN_OP_add, tn_convert(&c->b, emit_and(c, before, mask), TN_I64), &one, 1);
 }
 
 static bool axes_count(onnx_ctx *c, const onnx_node *n, int *count)
 {
     const tn_value *axes = onnx_in(n, 1);
-    if (!axes || axes->type.rank != 1 || !tn_is_integer(axes->type.dtype) || !tn_dim_is_const(axes->type.dim[0]) || axes->type.dim[0]->value > TN_MAX_RANK)
+    if (!axes || axes->type.rank != 1 || !tn_is_integer(axes->type.dtype) || !tn_dim_is_const(axes->type.dim[0]) ||
+        axes->type.dim[0]->value > TN_MAX_RANK)
         return onnx_error(c, n, "the axes must be a list of integers whose number is known");
     *count = (int)axes->type.dim[0]->value;
     return true;
@@ -176,10 +185,13 @@ static bool squeeze_runtime(onnx_ctx *c, const onnx_node *n)
         return onnx_error(c, n, "%d axes for a tensor of rank %d", count, t->rank);
     tn_dim square[2] = {num(c, rank), num(c, t->rank)};
     tn_value *keep = tn_unary(&c->b, TN_OP_not, axes_mask(c, n->input[1], t->rank));
-    tn_value *place = emit_compare(c, "EQ", tn_iota(&c->b, TN_I64, square, 2, 0), keep ? count_before(c, keep, t->rank) : NULL);
+    tn_value *place =
+        emit_compare(c, "EQ", tn_iota(&c->b, TN_I64, square, 2, 0), keep ? count_before(c, keep, t->rank) : NULL);
     tn_value *sizes = onnx_dims_value(c, TN_I64, 1, t->dim, t->rank);
-    sizes = emit_reduce(c, TN_OP_add, emit_select(c, emit_and(c, place, keep), sizes, emit_number(c, TN_I64, 0)), &one, 1);
-    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) && onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
+    sizes =
+        emit_reduce(c, TN_OP_add, emit_select(c, emit_and(c, place, keep), sizes, emit_number(c, TN_I64, 0)), &one, 1);
+    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) &&
+           onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
 }
 
 /* Dimension k of the result is 1 if the axes name it, else that of the input at k minus the axes before k. */
@@ -200,7 +212,8 @@ static bool unsqueeze_runtime(onnx_ctx *c, const onnx_node *n)
     tn_value *at = emit_sub(c, tn_iota(&c->b, TN_I64, (tn_dim[1]){num(c, rank)}, 1, 0), before);
     tn_value *sizes = emit_take(c, onnx_dims_value(c, TN_I64, 1, padded, rank), at, 0);
     sizes = emit_select(c, mask, emit_number(c, TN_I64, 1), sizes);
-    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) && onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
+    return sizes && onnx_runtime_dims(c, n, sizes, rank, NULL, dims) &&
+           onnx_set_output(c, n, 0, tn_reshape(&c->b, n->input[0], dims, rank));
 }
 
 /* Whether input i is given and its contents are not constant. */
@@ -208,7 +221,8 @@ static bool only_at_run_time(onnx_ctx *c, const onnx_node *n, int i)
 {
     int64_t list[TN_MAX_RANK];
     int count;
-    return onnx_in(n, i) && !onnx_static_ints(c, n->input[i], list, TN_MAX_RANK, &count) && !onnx_constant_tensor(c, n->input[i]);
+    return onnx_in(n, i) && !onnx_static_ints(c, n->input[i], list, TN_MAX_RANK, &count) &&
+           !onnx_constant_tensor(c, n->input[i]);
 }
 
 bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
@@ -274,7 +288,8 @@ bool onnx_Transpose(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, tn_transpose(&c->b, n->input[0], perm));
 }
 
-/* ---- Concat, Split ------------------------------------------------------------------------------------------------------------ */
+/* ---- Concat, Split
+ * ------------------------------------------------------------------------------------------------------------ */
 
 bool onnx_Concat(onnx_ctx *c, const onnx_node *n)
 {
@@ -303,7 +318,8 @@ static bool split_sizes(onnx_ctx *c, const onnx_node *n, tn_dim whole, int parts
     /* Equal parts; the last one is what is left (opset 18), so it may be smaller or empty. */
     tn_dim size = tn_dim_ceildiv(c->session, whole, num(c, parts));
     for (int i = 0; i < parts; i++)
-        sizes[i] = i < parts - 1 ? size : tn_dim_sub(c->session, whole, tn_dim_mul(c->session, size, num(c, parts - 1)));
+        sizes[i] =
+            i < parts - 1 ? size : tn_dim_sub(c->session, whole, tn_dim_mul(c->session, size, num(c, parts - 1)));
     return true;
 }
 
@@ -328,10 +344,12 @@ bool onnx_Split(onnx_ctx *c, const onnx_node *n)
     return true;
 }
 
-/* ---- Slice --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Slice
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct slice_range {
-    tn_dim start, end; /* as given, not normalised; NULL: only known at run time */
+    tn_dim start, end;                 /* as given, not normalised; NULL: only known at run time */
     tn_value *start_value, *end_value; /* i64, rank 0, in that case */
     int64_t step;
 } slice_range;
@@ -342,7 +360,8 @@ static bool is_open_end(tn_dim given)
     return tn_dim_is_const(given) && given->value >= 1000000000;
 }
 
-/* A given bound, counted from the end when negative, kept in [low, d - 1 + back]; an expression is taken to be non-negative. */
+/* A given bound, counted from the end when negative, kept in [low, d - 1 + back]; an expression is taken to be
+ * non-negative. */
 static tn_dim slice_bound(onnx_ctx *c, tn_dim given, tn_dim d, int64_t low, int64_t back)
 {
     tn_session *s = c->session;
@@ -356,7 +375,8 @@ static tn_dim slice_bound(onnx_ctx *c, tn_dim given, tn_dim d, int64_t low, int6
     return tn_dim_max(s, num(c, low), tn_dim_min(s, given, high));
 }
 
-/* Symbolic bounds a constant apart (x[-1:], x[i:i + 1]) give a static size; that they lie inside is a fact that the run checks. */
+/* Symbolic bounds a constant apart (x[-1:], x[i:i + 1]) give a static size; that they lie inside is a fact that the run
+ * checks. */
 static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *start, tn_dim *end)
 {
     tn_session *s = c->session;
@@ -365,7 +385,8 @@ static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *sta
     *start = r->start->hi < 0 ? tn_dim_add(s, d, r->start) : r->start;
     *end = is_open_end(r->end) ? d : r->end->hi < 0 ? tn_dim_add(s, d, r->end) : r->end;
     tn_dim size = tn_dim_sub(s, *end, *start);
-    return !tn_dim_is_const(*start) && tn_dim_is_const(size) && size->value > 0 && (!tn_dim_is_const(d) || size->value <= d->value);
+    return !tn_dim_is_const(*start) && tn_dim_is_const(size) && size->value > 0 &&
+           (!tn_dim_is_const(d) || size->value <= d->value);
 }
 
 static tn_value *slice_forward(onnx_ctx *c, tn_value *x, int axis, const slice_range *r)
@@ -395,7 +416,8 @@ static tn_value *slice_backward(onnx_ctx *c, tn_value *x, int axis, const slice_
 }
 
 /* A bound as a run-time scalar, counted from the start and kept in [low, high]. */
-static tn_value *runtime_bound(onnx_ctx *c, tn_dim known, tn_value *value, tn_value *size, tn_value *low, tn_value *high)
+static tn_value *runtime_bound(onnx_ctx *c, tn_dim known, tn_value *value, tn_value *size, tn_value *low,
+                               tn_value *high)
 {
     tn_value *v = known ? emit_size(c, known, TN_I64) : value;
     v = emit_select(c, emit_compare_number(c, "LT", v, 0), emit_add(c, v, size), v);
@@ -410,13 +432,15 @@ static tn_value *slice_runtime(onnx_ctx *c, const onnx_node *n, tn_value *x, int
     tn_value *from = runtime_bound(c, r->start, r->start_value, size, zero, size);
     tn_value *to = runtime_bound(c, r->end, r->end_value, size, zero, size);
     tn_value *span = emit_max(c, emit_sub(c, to, from), zero);
-    if (!from || !span || !onnx_runtime_dims(c, n, from, 1, &d, &start) || !onnx_runtime_dims(c, n, span, 1, &d, &length))
+    if (!from || !span || !onnx_runtime_dims(c, n, from, 1, &d, &start) ||
+        !onnx_runtime_dims(c, n, span, 1, &d, &length))
         return NULL;
     return emit_slice_axis(c, x, axis, start, tn_dim_add(c->session, start, length), r->step);
 }
 
 /* Step of any sign, known only at run time (or negative with such bounds): element k is the one at start + k * step. */
-static tn_value *slice_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r, tn_value *step)
+static tn_value *slice_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r,
+                                tn_value *step)
 {
     tn_dim d = x->type.dim[axis], count;
     tn_value *size = emit_size(c, d, TN_I64), *zero = emit_number(c, TN_I64, 0), *one = emit_number(c, TN_I64, 1);
@@ -434,21 +458,24 @@ static tn_value *slice_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, in
 }
 
 /* Element i of a list that Slice was given as attribute or input: a dim, or a run-time scalar. */
-static bool slice_operand(onnx_ctx *c, const onnx_node *n, const char *name, int input, int i, int count, tn_dim *dim, tn_value **value)
+static bool slice_operand(onnx_ctx *c, const onnx_node *n, const char *name, int input, int i, int count, tn_dim *dim,
+                          tn_value **value)
 {
     int have;
     tn_dim known[ONNX_MAX_KNOWN];
     const int64_t *list = onnx_attr_ints(c, n, name, &have);
     *dim = NULL;
     if (list)
-        return have == count ? (*dim = num(c, list[i]), true) : onnx_error(c, n, "%s has %d entries, expected %d", name, have, count);
+        return have == count ? (*dim = num(c, list[i]), true)
+                             : onnx_error(c, n, "%s has %d entries, expected %d", name, have, count);
     tn_value *v = onnx_in(n, input);
     if (!v || v->type.rank != 1 || !tn_dim_is(v->type.dim[0], count))
         return onnx_error(c, n, "%s must be a list of %d integers", name, count);
     if (onnx_partial_dims(c, v, known, &have) && known[i])
         *dim = known[i];
     else
-        *value = tn_convert(&c->b, tn_reshape(&c->b, emit_slice_axis(c, v, 0, num(c, i), num(c, i + 1), 1), NULL, 0), TN_I64);
+        *value = tn_convert(&c->b, tn_reshape(&c->b, emit_slice_axis(c, v, 0, num(c, i), num(c, i + 1), 1), NULL, 0),
+                            TN_I64);
     return *dim || *value;
 }
 
@@ -458,10 +485,13 @@ static int slice_count(onnx_ctx *c, const onnx_node *n)
     if (onnx_attr_ints(c, n, "starts", &count))
         return count;
     tn_value *v = onnx_in(n, 1);
-    return v && v->type.rank == 1 && tn_dim_is_const(v->type.dim[0]) && v->type.dim[0]->value <= TN_MAX_RANK ? (int)v->type.dim[0]->value : -1;
+    return v && v->type.rank == 1 && tn_dim_is_const(v->type.dim[0]) && v->type.dim[0]->value <= TN_MAX_RANK
+               ? (int)v->type.dim[0]->value
+               : -1;
 }
 
-/* The entry of a list (i64) that belongs to `axis`, `otherwise` if the axes do not name it; named: bool[], whether they do. */
+/* The entry of a list (i64) that belongs to `axis`, `otherwise` if the axes do not name it; named: bool[], whether they
+ * do. */
 static tn_value *entry_of_axis(onnx_ctx *c, tn_value *here, tn_value *list, tn_value *otherwise, tn_value *named)
 {
     const int64_t zero = 0;
@@ -482,7 +512,8 @@ static bool slice_runtime_axes(onnx_ctx *c, const onnx_node *n, int count)
             return onnx_error(c, n, "starts, ends, axes and steps must be integer lists of one length");
         list[i] = tn_convert(&c->b, v, TN_I64);
     }
-    tn_value *axes = emit_select(c, emit_compare_number(c, "LT", list[3], 0), emit_add_number(c, list[3], x->type.rank), list[3]);
+    tn_value *axes =
+        emit_select(c, emit_compare_number(c, "LT", list[3], 0), emit_add_number(c, list[3], x->type.rank), list[3]);
     for (int axis = 0; x && axis < n->input[0]->type.rank; axis++) {
         slice_range r = {0};
         tn_value *here = emit_compare_number(c, "EQ", axes, axis), *named = emit_reduce(c, TN_OP_or, here, &zero, 1);
@@ -494,12 +525,15 @@ static bool slice_runtime_axes(onnx_ctx *c, const onnx_node *n, int count)
     return onnx_set_output(c, n, 0, x);
 }
 
-static tn_value *slice_one_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r, tn_value *step)
+static tn_value *slice_one_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, const slice_range *r,
+                                tn_value *step)
 {
     bool known = r->start && r->end;
     if (step || (!known && r->step < 0))
         return slice_by_index(c, n, x, axis, r, step ? step : onnx_int(c, TN_I64, r->step));
-    return !known ? slice_runtime(c, n, x, axis, r) : r->step > 0 ? slice_forward(c, x, axis, r) : slice_backward(c, x, axis, r);
+    return !known        ? slice_runtime(c, n, x, axis, r)
+           : r->step > 0 ? slice_forward(c, x, axis, r)
+                         : slice_backward(c, x, axis, r);
 }
 
 bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
@@ -520,7 +554,8 @@ bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
         tn_dim step = NULL;
         tn_value *step_value = NULL;
         int axis = naxes < 0 ? i : (int)axes[i];
-        if (!slice_operand(c, n, "starts", 1, i, count, &r.start, &r.start_value) || !slice_operand(c, n, "ends", 2, i, count, &r.end, &r.end_value))
+        if (!slice_operand(c, n, "starts", 1, i, count, &r.start, &r.start_value) ||
+            !slice_operand(c, n, "ends", 2, i, count, &r.end, &r.end_value))
             return false;
         if (onnx_in(n, 4) && !slice_operand(c, n, "steps", 4, i, count, &step, &step_value))
             return false;
@@ -536,14 +571,16 @@ bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, x);
 }
 
-/* ---- Expand, Tile, Pad ---------------------------------------------------------------------------------------------------------- */
+/* ---- Expand, Tile, Pad
+ * ---------------------------------------------------------------------------------------------------------- */
 
 bool onnx_Expand(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *shape = n->input[1];
     tn_dim want[ONNX_MAX_KNOWN], dims[TN_MAX_RANK];
     if (shape->type.rank != 1 || !tn_dim_is_const(shape->type.dim[0]) || shape->type.dim[0]->value > TN_MAX_RANK)
-        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known", TN_MAX_RANK);
+        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known",
+                                TN_MAX_RANK);
     int count = (int)shape->type.dim[0]->value, rank = count > x->type.rank ? count : x->type.rank;
     if (!onnx_runtime_dims(c, n, shape, count, NULL, want))
         return false;
@@ -665,11 +702,16 @@ static tn_value *padding(onnx_ctx *c, tn_value *x, int axis, tn_dim amount, int 
     tn_session *s = c->session;
     tn_dim d = x->type.dim[axis], zero = num(c, 0), one = num(c, 1), dims[TN_MAX_RANK];
     if (mode == 'w')
-        return side == 0 ? emit_slice_axis(c, x, axis, tn_dim_sub(s, d, amount), d, 1) : emit_slice_axis(c, x, axis, zero, amount, 1);
+        return side == 0 ? emit_slice_axis(c, x, axis, tn_dim_sub(s, d, amount), d, 1)
+                         : emit_slice_axis(c, x, axis, zero, amount, 1);
     if (mode == 'r')
-        return flip(c, side == 0 ? emit_slice_axis(c, x, axis, one, tn_dim_add(s, amount, one), 1)
-                                 : emit_slice_axis(c, x, axis, tn_dim_sub(s, tn_dim_sub(s, d, one), amount), tn_dim_sub(s, d, one), 1), axis);
-    tn_value *edge = side == 0 ? emit_slice_axis(c, x, axis, zero, one, 1) : emit_slice_axis(c, x, axis, tn_dim_sub(s, d, one), d, 1);
+        return flip(c,
+                    side == 0 ? emit_slice_axis(c, x, axis, one, tn_dim_add(s, amount, one), 1)
+                              : emit_slice_axis(c, x, axis, tn_dim_sub(s, tn_dim_sub(s, d, one), amount),
+                                                tn_dim_sub(s, d, one), 1),
+                    axis);
+    tn_value *edge = side == 0 ? emit_slice_axis(c, x, axis, zero, one, 1)
+                               : emit_slice_axis(c, x, axis, tn_dim_sub(s, d, one), d, 1);
     memcpy(dims, x->type.dim, sizeof dims);
     dims[axis] = amount;
     return edge ? tn_broadcast_to(&c->b, edge, dims, x->type.rank) : NULL;
@@ -685,11 +727,13 @@ static int64_t padded_index(int64_t i, int64_t d, char mode)
 }
 
 /* Padding wider than the data: the elements by number. */
-static tn_value *pad_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, int64_t low, int64_t high, char mode)
+static tn_value *pad_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, int64_t low, int64_t high,
+                              char mode)
 {
     int64_t d = x->type.dim[axis]->value, count;
     if (d == 0 || low < 0 || high < 0 || !tn_add(low, high, &count) || !tn_add(count, d, &count) || count > 1 << 20) {
-        onnx_error(c, n, "cannot pad dimension %d of size %lld by %lld and %lld", axis, (long long)d, (long long)low, (long long)high);
+        onnx_error(c, n, "cannot pad dimension %d of size %lld by %lld and %lld", axis, (long long)d, (long long)low,
+                   (long long)high);
         return NULL;
     }
     if (!onnx_charge(c, n, (size_t)count * 16))
@@ -704,7 +748,8 @@ static tn_value *pad_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis
 {
     tn_dim d = x->type.dim[axis];
     int64_t room = mode == 'r' ? 1 : 0;
-    if (mode != 'e' && tn_dim_is_const(d) && tn_dim_is_const(low) && tn_dim_is_const(high) && (low->value + room > d->value || high->value + room > d->value))
+    if (mode != 'e' && tn_dim_is_const(d) && tn_dim_is_const(low) && tn_dim_is_const(high) &&
+        (low->value + room > d->value || high->value + room > d->value))
         return pad_by_index(c, n, x, axis, low->value, high->value, mode);
     tn_value *parts[3];
     int count = 0;
@@ -756,7 +801,9 @@ bool onnx_Pad(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, x);
 }
 
-/* ---- constants -------------------------------------------------------------------------------------------------------------------- */
+/* ---- constants
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 bool onnx_Identity(onnx_ctx *c, const onnx_node *n)
 {
@@ -766,7 +813,10 @@ bool onnx_Identity(onnx_ctx *c, const onnx_node *n)
 static tn_value *float_list(onnx_ctx *c, const float *values, int count, int rank)
 {
     tn_tensor *t = TN_NEW(&c->session->arena, tn_tensor);
-    *t = (tn_tensor){.dtype = TN_F32, .rank = rank, .dim = {count}, .data = tn_memdup(&c->session->arena, values, (size_t)count * sizeof *values)};
+    *t = (tn_tensor){.dtype = TN_F32,
+                     .rank = rank,
+                     .dim = {count},
+                     .data = tn_memdup(&c->session->arena, values, (size_t)count * sizeof *values)};
     return tn_constant(&c->b, t);
 }
 
@@ -819,7 +869,8 @@ bool onnx_ConstantOfShape(onnx_ctx *c, const onnx_node *n)
     if (value && (!tn_tensor_count(value, &count) || count != 1))
         return onnx_error(c, n, "'value' must have one element");
     if (t->rank != 1 || !tn_dim_is_const(t->dim[0]) || t->dim[0]->value > TN_MAX_RANK)
-        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known", TN_MAX_RANK);
+        return onnx_unsupported(c, n, "the shape must be a list of at most %d integers whose number is known",
+                                TN_MAX_RANK);
     int rank = (int)t->dim[0]->value;
     if (!onnx_runtime_dims(c, n, n->input[0], rank, NULL, dims))
         return false;
@@ -836,12 +887,14 @@ static tn_dim range_count(onnx_ctx *c, const onnx_node *n)
     double x, y, z;
     int k;
     tn_session *s = c->session;
-    if (onnx_constant_number(c, n->input[0], &x) && onnx_constant_number(c, n->input[1], &y) && onnx_constant_number(c, n->input[2], &z)) {
+    if (onnx_constant_number(c, n->input[0], &x) && onnx_constant_number(c, n->input[1], &y) &&
+        onnx_constant_number(c, n->input[2], &z)) {
         double count = ceil((y - x) / z);
         return z == 0 || !(count < 1e15) ? NULL : num(c, count > 0 ? (int64_t)count : 0);
     }
-    if (!onnx_known_dims(c, n->input[0], a, &k) || !onnx_known_dims(c, n->input[1], b, &k) || !onnx_known_dims(c, n->input[2], step, &k) ||
-        !tn_dim_is_const(step[0]) || step[0]->value == 0 || step[0]->value == INT64_MIN)
+    if (!onnx_known_dims(c, n->input[0], a, &k) || !onnx_known_dims(c, n->input[1], b, &k) ||
+        !onnx_known_dims(c, n->input[2], step, &k) || !tn_dim_is_const(step[0]) || step[0]->value == 0 ||
+        step[0]->value == INT64_MIN)
         return NULL;
     tn_dim span = step[0]->value > 0 ? tn_dim_sub(s, b[0], a[0]) : tn_dim_sub(s, a[0], b[0]);
     return tn_dim_max(s, num(c, 0), tn_dim_ceildiv(s, span, num(c, llabs(step[0]->value))));
@@ -873,9 +926,12 @@ bool onnx_Range(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, y);
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- types
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Casts to 8-bit floats saturate unless the attribute says otherwise; those to 4-bit integers keep the low bits, by way of i32. */
+/* Casts to 8-bit floats saturate unless the attribute says otherwise; those to 4-bit integers keep the low bits, by way
+ * of i32. */
 static tn_value *cast(onnx_ctx *c, const onnx_node *n, tn_value *x, tn_dtype dtype)
 {
     bool narrow = dtype == TN_F8E4M3 || dtype == TN_F8E5M2;
@@ -901,7 +957,9 @@ bool onnx_CastLike(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, cast(c, n, n->input[0], n->input[1]->type.dtype));
 }
 
-/* ---- masks -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- masks
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 bool onnx_Where(onnx_ctx *c, const onnx_node *n)
 {
@@ -913,7 +971,8 @@ bool onnx_Where(onnx_ctx *c, const onnx_node *n)
 /* column - row of each element of the last two dimensions: which diagonal it is on. */
 static tn_value *diagonal_of(onnx_ctx *c, const tn_type *t)
 {
-    return emit_sub(c, tn_iota(&c->b, TN_I64, t->dim, t->rank, t->rank - 1), tn_iota(&c->b, TN_I64, t->dim, t->rank, t->rank - 2));
+    return emit_sub(c, tn_iota(&c->b, TN_I64, t->dim, t->rank, t->rank - 1),
+                    tn_iota(&c->b, TN_I64, t->dim, t->rank, t->rank - 2));
 }
 
 bool onnx_Trilu(onnx_ctx *c, const onnx_node *n)
@@ -938,7 +997,9 @@ bool onnx_EyeLike(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, tn_convert(&c->b, on, dtype));
 }
 
-/* ---- rearrangements ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rearrangements
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 /* N x C x H x W seen as six dimensions in two of which the block lies. */
 static bool block_size(onnx_ctx *c, const onnx_node *n, tn_dim *out)

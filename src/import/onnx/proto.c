@@ -1,5 +1,5 @@
-/* Decoder of messages.def over nanopb's stream functions. One loop reads any message by its table, so there is no generated code,
- * and nothing is copied but numbers: text and bytes stay where the file is. */
+/* Decoder of messages.def over nanopb's stream functions. One loop reads any message by its table, so there is no
+ * generated code, and nothing is copied but numbers: text and bytes stay where the file is. */
 #include "import/onnx/proto.h"
 
 #include <pb_decode.h>
@@ -33,7 +33,9 @@ struct message {
 #define MESSAGE(name) static const field fields_##name[] = {
 #define FIELD(message, number, kind, name, sub) {number, kind, offsetof(onnx_##message, name), &message_##sub},
 #define END(name)                                                                                                      \
-    {0, INT, 0, NULL}                                                                                                  \
+    {                                                                                                                  \
+        0, INT, 0, NULL                                                                                                \
+    }                                                                                                                  \
     }                                                                                                                  \
     ;                                                                                                                  \
     static const message message_##name = {#name, sizeof(onnx_##name), TN_COUNT(fields_##name) - 1, fields_##name};
@@ -60,8 +62,8 @@ typedef struct vector {
 static bool fault(decoder *d, const pb_istream_t *at, const message *m, const char *what)
 {
     size_t offset = (size_t)((const uint8_t *)at->state - d->data);
-    tn_error(d->session, TN_INVALID, (tn_loc){.file = d->file}, "not a readable ONNX file: %s at byte %zu, in a %s message", what,
-             offset, m->name);
+    tn_error(d->session, TN_INVALID, (tn_loc){.file = d->file},
+             "not a readable ONNX file: %s at byte %zu, in a %s message", what, offset, m->name);
     return false;
 }
 
@@ -92,11 +94,15 @@ static pb_wire_type_t wire_type(kind kind)
     switch (kind) {
     case INT:
     case INTS:
-    case UINTS: return PB_WT_VARINT;
+    case UINTS:
+        return PB_WT_VARINT;
     case FLOAT:
-    case FLOATS: return PB_WT_32BIT;
-    case DOUBLES: return PB_WT_64BIT;
-    default: return PB_WT_STRING;
+    case FLOATS:
+        return PB_WT_32BIT;
+    case DOUBLES:
+        return PB_WT_64BIT;
+    default:
+        return PB_WT_STRING;
     }
 }
 
@@ -117,7 +123,9 @@ static bool read_item(decoder *d, pb_istream_t *s, const message *m, kind kind, 
         float f;
         double d;
     } x;
-    bool ok = kind == FLOATS ? pb_decode_fixed32(s, &x.f) : kind == DOUBLES ? pb_decode_fixed64(s, &x.d) : pb_decode_varint(s, &x.u);
+    bool ok = kind == FLOATS    ? pb_decode_fixed32(s, &x.f)
+              : kind == DOUBLES ? pb_decode_fixed64(s, &x.d)
+                                : pb_decode_varint(s, &x.u);
     if (!ok)
         return fault(d, s, m, "a cut number");
     return append(d, s, m, at, &x, kind == FLOATS ? 4 : 8);
@@ -169,7 +177,8 @@ static bool read_field(decoder *d, pb_istream_t *s, const message *m, const fiel
             return fault(d, s, m, "a cut number");
         memcpy(at, &u, sizeof u);
         return true;
-    case FLOAT: return pb_decode_fixed32(s, at) || fault(d, s, m, "a cut number");
+    case FLOAT:
+        return pb_decode_fixed32(s, at) || fault(d, s, m, "a cut number");
     case TEXT:
     case TEXTS:
         if (!read_slice(s, &text))
@@ -179,8 +188,10 @@ static bool read_field(decoder *d, pb_istream_t *s, const message *m, const fiel
         memcpy(at, &text, sizeof text);
         return true;
     case SUB:
-    case SUBS: return read_sub(d, s, m, f, at, depth);
-    default: return read_item(d, s, m, f->kind, at);
+    case SUBS:
+        return read_sub(d, s, m, f, at, depth);
+    default:
+        return read_item(d, s, m, f->kind, at);
     }
 }
 
@@ -202,7 +213,8 @@ static bool read_message(decoder *d, pb_istream_t *s, const message *m, void *ou
         }
         const field *f = &m->fields[i];
         void *at = (char *)out + f->offset;
-        bool packed = wire == PB_WT_STRING && (f->kind == INTS || f->kind == UINTS || f->kind == FLOATS || f->kind == DOUBLES);
+        bool packed =
+            wire == PB_WT_STRING && (f->kind == INTS || f->kind == UINTS || f->kind == FLOATS || f->kind == DOUBLES);
         if (!packed && wire != wire_type(f->kind))
             return fault(d, s, m, "a field of the wrong wire type");
         if (!(packed ? read_packed(d, s, m, f->kind, at) : read_field(d, s, m, f, at, depth)))
@@ -215,10 +227,12 @@ static bool read_message(decoder *d, pb_istream_t *s, const message *m, void *ou
     return true;
 }
 
-static tn_status decode(tn_session *session, const char *file, const uint8_t *data, size_t size, const message *m, void **out)
+static tn_status decode(tn_session *session, const char *file, const uint8_t *data, size_t size, const message *m,
+                        void **out)
 {
     enum { FIXED_BUDGET = 64 << 20, BYTES_A_BYTE = 32 };
-    decoder d = {session, file, data, size > (SIZE_MAX - FIXED_BUDGET) / BYTES_A_BYTE ? SIZE_MAX : FIXED_BUDGET + size * BYTES_A_BYTE};
+    decoder d = {session, file, data,
+                 size > (SIZE_MAX - FIXED_BUDGET) / BYTES_A_BYTE ? SIZE_MAX : FIXED_BUDGET + size * BYTES_A_BYTE};
     if (size == 0)
         return tn_error(session, TN_INVALID, (tn_loc){.file = file}, "not a readable ONNX file: it is empty");
     pb_istream_t stream = pb_istream_from_buffer(data, size);
@@ -241,13 +255,33 @@ static const struct data_type {
     const char *name;
     tn_dtype dtype;
 } data_types[] = {
-    {"undefined", TN_NO_DTYPE}, {"float", TN_F32},          {"uint8", TN_U8},          {"int8", TN_I8},
-    {"uint16", TN_U16},         {"int16", TN_I16},          {"int32", TN_I32},         {"int64", TN_I64},
-    {"string", TN_NO_DTYPE},    {"bool", TN_BOOL},          {"float16", TN_F16},       {"double", TN_F64},
-    {"uint32", TN_U32},         {"uint64", TN_U64},         {"complex64", TN_C64},     {"complex128", TN_C128},
-    {"bfloat16", TN_BF16},      {"float8e4m3fn", TN_F8E4M3}, {"float8e4m3fnuz", TN_NO_DTYPE}, {"float8e5m2", TN_F8E5M2},
-    {"float8e5m2fnuz", TN_NO_DTYPE}, {"uint4", TN_U4},      {"int4", TN_I4},           {"float4e2m1", TN_NO_DTYPE},
-    {"float8e8m0", TN_NO_DTYPE}, {"uint2", TN_NO_DTYPE},    {"int2", TN_NO_DTYPE},
+    {"undefined", TN_NO_DTYPE},
+    {"float", TN_F32},
+    {"uint8", TN_U8},
+    {"int8", TN_I8},
+    {"uint16", TN_U16},
+    {"int16", TN_I16},
+    {"int32", TN_I32},
+    {"int64", TN_I64},
+    {"string", TN_NO_DTYPE},
+    {"bool", TN_BOOL},
+    {"float16", TN_F16},
+    {"double", TN_F64},
+    {"uint32", TN_U32},
+    {"uint64", TN_U64},
+    {"complex64", TN_C64},
+    {"complex128", TN_C128},
+    {"bfloat16", TN_BF16},
+    {"float8e4m3fn", TN_F8E4M3},
+    {"float8e4m3fnuz", TN_NO_DTYPE},
+    {"float8e5m2", TN_F8E5M2},
+    {"float8e5m2fnuz", TN_NO_DTYPE},
+    {"uint4", TN_U4},
+    {"int4", TN_I4},
+    {"float4e2m1", TN_NO_DTYPE},
+    {"float8e8m0", TN_NO_DTYPE},
+    {"uint2", TN_NO_DTYPE},
+    {"int2", TN_NO_DTYPE},
 };
 
 tn_dtype onnx_dtype(int64_t data_type)

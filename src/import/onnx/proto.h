@@ -1,4 +1,5 @@
-/* The ONNX file as it stands: one struct a message of messages.def, text and raw data pointing into the file's bytes. */
+/* The ONNX file as it stands: one struct a message of messages.def, text and raw data pointing into the file's bytes.
+ */
 #ifndef TN_IMPORT_ONNX_PROTO_H
 #define TN_IMPORT_ONNX_PROTO_H
 
@@ -27,9 +28,13 @@ typedef struct onnx_slice {
 #define ONNX_TYPE_TEXTS(sub) TN_VEC(onnx_slice)
 #define ONNX_TYPE_SUB(sub) onnx_##sub *
 #define ONNX_TYPE_SUBS(sub) TN_VEC(onnx_##sub *)
-#define MESSAGE(name) struct onnx_##name { uint32_t has;
+#define MESSAGE(name)                                                                                                  \
+    struct onnx_##name {                                                                                               \
+        uint32_t has;
 #define FIELD(message, number, kind, name, sub) ONNX_TYPE_##kind(sub) name;
-#define END(name) };
+#define END(name)                                                                                                      \
+    }                                                                                                                  \
+    ;
 #include "import/onnx/messages.def"
 #undef MESSAGE
 #undef FIELD
@@ -39,7 +44,8 @@ typedef struct onnx_slice {
  * TN_INVALID with the byte offset when the bytes are no such message, nest too deeply, or expand beyond the budget
  * (repeated fields may take at most a fixed multiple of the file's size). `file` names it in the diagnostic. */
 tn_status onnx_decode_model(tn_session *session, const char *file, const uint8_t *data, size_t size, onnx_model **out);
-tn_status onnx_decode_tensor(tn_session *session, const char *file, const uint8_t *data, size_t size, onnx_tensor **out);
+tn_status onnx_decode_tensor(tn_session *session, const char *file, const uint8_t *data, size_t size,
+                             onnx_tensor **out);
 
 /* TensorProto.DataType <-> element type; TN_NO_DTYPE / 0 when the other side has none. */
 tn_dtype onnx_dtype(int64_t data_type);

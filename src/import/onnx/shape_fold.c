@@ -1,6 +1,6 @@
-/* Integer operators on known contents: what Shape/Gather/Concat/… arithmetic means as dimensions. Each function gets the contents
- * of the inputs it needs and writes the output's; an element is NULL where it is not known. Structure (Gather, Slice, Concat,
- * Reshape …) passes unknown elements through, arithmetic gives up on them. */
+/* Integer operators on known contents: what Shape/Gather/Concat/… arithmetic means as dimensions. Each function gets
+ * the contents of the inputs it needs and writes the output's; an element is NULL where it is not known. Structure
+ * (Gather, Slice, Concat, Reshape …) passes unknown elements through, arithmetic gives up on them. */
 #include <string.h>
 
 #include "import/onnx/internal.h"
@@ -18,7 +18,8 @@ static bool get(onnx_ctx *c, const onnx_node *n, int i, contents *out)
     return out->dtype == TN_I64 || out->dtype == TN_I32;
 }
 
-/* ---- elementwise ---------------------------------------------------------------------------------------------------------- */
+/* ---- elementwise
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static tn_dim constant(onnx_ctx *c, int64_t value)
 {
@@ -36,21 +37,61 @@ static tn_dim less(onnx_ctx *c, tn_dim a, tn_dim b)
     return truth(c, tn_dim_le(s, tn_dim_add(s, a, constant(c, 1)), b), tn_dim_le(s, b, a));
 }
 
-static tn_dim f_add(onnx_ctx *c, tn_dim a, tn_dim b) { return tn_dim_add(c->session, a, b); }
-static tn_dim f_sub(onnx_ctx *c, tn_dim a, tn_dim b) { return tn_dim_sub(c->session, a, b); }
-static tn_dim f_mul(onnx_ctx *c, tn_dim a, tn_dim b) { return tn_dim_mul(c->session, a, b); }
-static tn_dim f_div(onnx_ctx *c, tn_dim a, tn_dim b) { return a->lo < 0 || b->lo < 0 || tn_dim_is(b, 0) ? NULL : onnx_dim_div(c, a, b); }
-static tn_dim f_mod(onnx_ctx *c, tn_dim a, tn_dim b) { return a->lo < 0 || b->lo <= 0 ? NULL : tn_dim_mod(c->session, a, b); }
-static tn_dim f_min(onnx_ctx *c, tn_dim a, tn_dim b) { return tn_dim_min(c->session, a, b); }
-static tn_dim f_max(onnx_ctx *c, tn_dim a, tn_dim b) { return tn_dim_max(c->session, a, b); }
-static tn_dim f_eq(onnx_ctx *c, tn_dim a, tn_dim b) { return truth(c, tn_dim_eq(c->session, a, b), tn_dim_ne(c->session, a, b)); }
-static tn_dim f_lt(onnx_ctx *c, tn_dim a, tn_dim b) { return less(c, a, b); }
-static tn_dim f_gt(onnx_ctx *c, tn_dim a, tn_dim b) { return less(c, b, a); }
-static tn_dim negate_truth(onnx_ctx *c, tn_dim t) { return t ? constant(c, !t->value) : NULL; }
-static tn_dim f_le(onnx_ctx *c, tn_dim a, tn_dim b) { return negate_truth(c, less(c, b, a)); }
-static tn_dim f_ge(onnx_ctx *c, tn_dim a, tn_dim b) { return negate_truth(c, less(c, a, b)); }
+static tn_dim f_add(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return tn_dim_add(c->session, a, b);
+}
+static tn_dim f_sub(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return tn_dim_sub(c->session, a, b);
+}
+static tn_dim f_mul(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return tn_dim_mul(c->session, a, b);
+}
+static tn_dim f_div(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return a->lo < 0 || b->lo < 0 || tn_dim_is(b, 0) ? NULL : onnx_dim_div(c, a, b);
+}
+static tn_dim f_mod(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return a->lo < 0 || b->lo <= 0 ? NULL : tn_dim_mod(c->session, a, b);
+}
+static tn_dim f_min(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return tn_dim_min(c->session, a, b);
+}
+static tn_dim f_max(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return tn_dim_max(c->session, a, b);
+}
+static tn_dim f_eq(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return truth(c, tn_dim_eq(c->session, a, b), tn_dim_ne(c->session, a, b));
+}
+static tn_dim f_lt(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return less(c, a, b);
+}
+static tn_dim f_gt(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return less(c, b, a);
+}
+static tn_dim negate_truth(onnx_ctx *c, tn_dim t)
+{
+    return t ? constant(c, !t->value) : NULL;
+}
+static tn_dim f_le(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return negate_truth(c, less(c, b, a));
+}
+static tn_dim f_ge(onnx_ctx *c, tn_dim a, tn_dim b)
+{
+    return negate_truth(c, less(c, a, b));
+}
 
-static bool elementwise(onnx_ctx *c, const onnx_node *n, contents *out, tn_dim (*f)(onnx_ctx *, tn_dim, tn_dim), bool compares)
+static bool elementwise(onnx_ctx *c, const onnx_node *n, contents *out, tn_dim (*f)(onnx_ctx *, tn_dim, tn_dim),
+                        bool compares)
 {
     contents y;
     if (!get(c, n, 0, out))
@@ -113,7 +154,8 @@ static bool rule_Where(onnx_ctx *c, const onnx_node *n, contents *out)
     contents x, y;
     const tn_tensor *cond = onnx_constant_tensor(c, onnx_in(n, 0));
     int64_t count;
-    if (!cond || cond->rank > 1 || cond->dtype != TN_BOOL || !tn_tensor_count(cond, &count) || count > ONNX_MAX_KNOWN || !get(c, n, 1, &x) || !get(c, n, 2, &y))
+    if (!cond || cond->rank > 1 || cond->dtype != TN_BOOL || !tn_tensor_count(cond, &count) || count > ONNX_MAX_KNOWN ||
+        !get(c, n, 1, &x) || !get(c, n, 2, &y))
         return false;
     *out = x;
     out->rank = cond->rank > x.rank ? cond->rank : x.rank;
@@ -128,7 +170,8 @@ static bool rule_Where(onnx_ctx *c, const onnx_node *n, contents *out)
     return true;
 }
 
-/* ---- structure -------------------------------------------------------------------------------------------------------------- */
+/* ---- structure
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static bool rule_Identity(onnx_ctx *c, const onnx_node *n, contents *out)
 {
@@ -147,7 +190,8 @@ static bool rule_Gather(onnx_ctx *c, const onnx_node *n, contents *out)
 {
     contents x;
     int64_t index[ONNX_MAX_KNOWN];
-    if (!get(c, n, 0, &x) || x.rank != 1 || !onnx_in(n, 1) || !onnx_static_ints(c, n->input[1], index, ONNX_MAX_KNOWN, &out->count))
+    if (!get(c, n, 0, &x) || x.rank != 1 || !onnx_in(n, 1) ||
+        !onnx_static_ints(c, n->input[1], index, ONNX_MAX_KNOWN, &out->count))
         return false;
     out->dtype = x.dtype;
     out->rank = n->input[1]->type.rank;
@@ -166,7 +210,8 @@ static bool rule_Concat(onnx_ctx *c, const onnx_node *n, contents *out)
     *out = (contents){.rank = 1};
     for (int i = 0; i < n->ninputs; i++) {
         const tn_value *v = onnx_in(n, i);
-        if (!v || v->type.rank != 1 || (v->type.dtype != TN_I64 && v->type.dtype != TN_I32) || !tn_dim_is_const(v->type.dim[0]))
+        if (!v || v->type.rank != 1 || (v->type.dtype != TN_I64 && v->type.dtype != TN_I32) ||
+            !tn_dim_is_const(v->type.dim[0]))
             return false;
         int64_t count = v->type.dim[0]->value;
         if (count > ONNX_MAX_KNOWN - out->count)
@@ -197,9 +242,10 @@ static bool rule_Slice(onnx_ctx *c, const onnx_node *n, contents *out)
 {
     contents x;
     int64_t start, end, axis, step;
-    if (!get(c, n, 0, &x) || x.rank != 1 || !slice_bound(c, n, "starts", 1, 0, &start) || !slice_bound(c, n, "ends", 2, 0, &end) ||
-        !slice_bound(c, n, "axes", 3, 0, &axis) || !slice_bound(c, n, "steps", 4, 1, &step) || step == 0 || step < -ONNX_MAX_KNOWN ||
-        step > ONNX_MAX_KNOWN || (axis != 0 && axis != -1))
+    if (!get(c, n, 0, &x) || x.rank != 1 || !slice_bound(c, n, "starts", 1, 0, &start) ||
+        !slice_bound(c, n, "ends", 2, 0, &end) || !slice_bound(c, n, "axes", 3, 0, &axis) ||
+        !slice_bound(c, n, "steps", 4, 1, &step) || step == 0 || step < -ONNX_MAX_KNOWN || step > ONNX_MAX_KNOWN ||
+        (axis != 0 && axis != -1))
         return false;
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? x.count : x.count - 1;
     start = start < 0 ? start + x.count : start;
@@ -259,21 +305,33 @@ static bool reduce(onnx_ctx *c, const onnx_node *n, contents *out, tn_dim (*f)(o
     return true;
 }
 
-static bool rule_ReduceProd(onnx_ctx *c, const onnx_node *n, contents *out) { return reduce(c, n, out, f_mul); }
-static bool rule_ReduceSum(onnx_ctx *c, const onnx_node *n, contents *out) { return reduce(c, n, out, f_add); }
-static bool rule_ReduceMax(onnx_ctx *c, const onnx_node *n, contents *out) { return reduce(c, n, out, f_max); }
-static bool rule_ReduceMin(onnx_ctx *c, const onnx_node *n, contents *out) { return reduce(c, n, out, f_min); }
+static bool rule_ReduceProd(onnx_ctx *c, const onnx_node *n, contents *out)
+{
+    return reduce(c, n, out, f_mul);
+}
+static bool rule_ReduceSum(onnx_ctx *c, const onnx_node *n, contents *out)
+{
+    return reduce(c, n, out, f_add);
+}
+static bool rule_ReduceMax(onnx_ctx *c, const onnx_node *n, contents *out)
+{
+    return reduce(c, n, out, f_max);
+}
+static bool rule_ReduceMin(onnx_ctx *c, const onnx_node *n, contents *out)
+{
+    return reduce(c, n, out, f_min);
+}
 
 static const struct rule {
     const char *name;
     shape_rule *rule;
 } rules[] = {
 #define RULE(name) {#name, rule_##name}
-    RULE(Add),       RULE(Sub),        RULE(Mul),         RULE(Div),            RULE(Mod),       RULE(Min),    RULE(Max),
-    RULE(Equal),     RULE(Less),       RULE(Greater),     RULE(LessOrEqual),    RULE(GreaterOrEqual),
-    RULE(Neg),       RULE(Abs),        RULE(Where),       RULE(Identity),       RULE(Cast),      RULE(Gather), RULE(Concat),
-    RULE(Slice),     RULE(Unsqueeze),  RULE(Squeeze),     RULE(Reshape),        RULE(ReduceProd), RULE(ReduceSum),
-    RULE(ReduceMax), RULE(ReduceMin),
+    RULE(Add),       RULE(Sub),       RULE(Mul),       RULE(Div),      RULE(Mod),         RULE(Min),
+    RULE(Max),       RULE(Equal),     RULE(Less),      RULE(Greater),  RULE(LessOrEqual), RULE(GreaterOrEqual),
+    RULE(Neg),       RULE(Abs),       RULE(Where),     RULE(Identity), RULE(Cast),        RULE(Gather),
+    RULE(Concat),    RULE(Slice),     RULE(Unsqueeze), RULE(Squeeze),  RULE(Reshape),     RULE(ReduceProd),
+    RULE(ReduceSum), RULE(ReduceMax), RULE(ReduceMin),
 #undef RULE
 };
 

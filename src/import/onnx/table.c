@@ -27,7 +27,8 @@ static size_t first_row(onnx_ctx *c, const char *op_type)
 const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *domain, int64_t version)
 {
     for (size_t i = first_row(c, op_type); i < NROWS; i++)
-        if (!strcmp(rows[i].name, op_type) && !strcmp(rows[i].domain, domain) && version >= rows[i].since_min && version <= rows[i].since_max)
+        if (!strcmp(rows[i].name, op_type) && !strcmp(rows[i].domain, domain) && version >= rows[i].since_min &&
+            version <= rows[i].since_max)
             return &rows[i];
     return NULL;
 }
@@ -46,9 +47,11 @@ bool onnx_check_ranks(onnx_ctx *c, const onnx_node *n)
     for (size_t i = 0; i < TN_COUNT(rank_rules); i++) {
         const struct rank_rule *r = &rank_rules[i];
         const tn_value *v = onnx_in(n, r->input);
-        if (v && !n->domain[0] && (v->type.rank < r->lowest || v->type.rank > r->highest) && !strcmp(r->name, n->op_type))
-            return onnx_error(c, n, "input %d ('%s') must have rank %d%s, found %d", r->input, n->input_name[r->input], r->lowest,
-                              r->lowest == r->highest ? "" : tn_format(&c->session->arena, " to %d", r->highest), v->type.rank);
+        if (v && !n->domain[0] && (v->type.rank < r->lowest || v->type.rank > r->highest) &&
+            !strcmp(r->name, n->op_type))
+            return onnx_error(
+                c, n, "input %d ('%s') must have rank %d%s, found %d", r->input, n->input_name[r->input], r->lowest,
+                r->lowest == r->highest ? "" : tn_format(&c->session->arena, " to %d", r->highest), v->type.rank);
     }
     return true;
 }

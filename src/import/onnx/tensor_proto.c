@@ -7,7 +7,8 @@
 
 static tn_status bad(tn_session *session, tn_loc loc, const onnx_tensor *p, const char *what)
 {
-    return tn_error(session, TN_INVALID, loc, "tensor '%.*s': %s", (int)tn_min((int64_t)p->name.len, 200), p->name.at ? p->name.at : "", what);
+    return tn_error(session, TN_INVALID, loc, "tensor '%.*s': %s", (int)tn_min((int64_t)p->name.len, 200),
+                    p->name.at ? p->name.at : "", what);
 }
 
 static tn_status read_dims(tn_session *session, tn_loc loc, const onnx_tensor *p, tn_tensor *out, int64_t *count)
@@ -15,7 +16,8 @@ static tn_status read_dims(tn_session *session, tn_loc loc, const onnx_tensor *p
     out->dtype = onnx_dtype(p->data_type);
     if (out->dtype == TN_NO_DTYPE)
         return tn_error(session, TN_UNSUPPORTED, loc, "tensor '%.*s': element type %s (%lld) is not supported",
-                        (int)tn_min((int64_t)p->name.len, 200), p->name.at ? p->name.at : "", onnx_data_type_name(p->data_type), (long long)p->data_type);
+                        (int)tn_min((int64_t)p->name.len, 200), p->name.at ? p->name.at : "",
+                        onnx_data_type_name(p->data_type), (long long)p->data_type);
     if (p->dims.len > TN_MAX_RANK)
         return bad(session, loc, p, "more than 12 dimensions");
     out->rank = (int)p->dims.len;
@@ -30,13 +32,15 @@ static tn_status read_dims(tn_session *session, tn_loc loc, const onnx_tensor *p
     return TN_OK;
 }
 
-/* ---- data outside the file -------------------------------------------------------------------------------------------------- */
+/* ---- data outside the file
+ * -------------------------------------------------------------------------------------------------- */
 
 static bool parse_size(onnx_slice s, uint64_t *out)
 {
     *out = 0;
     for (size_t i = 0; i < s.len; i++) {
-        if (s.at[i] < '0' || s.at[i] > '9' || __builtin_mul_overflow(*out, 10u, out) || __builtin_add_overflow(*out, (uint64_t)(s.at[i] - '0'), out))
+        if (s.at[i] < '0' || s.at[i] > '9' || __builtin_mul_overflow(*out, 10u, out) ||
+            __builtin_add_overflow(*out, (uint64_t)(s.at[i] - '0'), out))
             return false;
     }
     return s.len > 0;
@@ -62,7 +66,8 @@ static tn_status map_external(onnx_ctx *c, tn_loc loc, const char *name, const t
     return TN_OK;
 }
 
-static tn_status external(tn_session *session, onnx_ctx *c, tn_loc loc, const onnx_tensor *p, size_t bytes, tn_tensor *out)
+static tn_status external(tn_session *session, onnx_ctx *c, tn_loc loc, const onnx_tensor *p, size_t bytes,
+                          tn_tensor *out)
 {
     onnx_slice location = {0};
     uint64_t offset = 0, length = bytes;
@@ -89,23 +94,37 @@ static tn_status external(tn_session *session, onnx_ctx *c, tn_loc loc, const on
     return TN_OK;
 }
 
-/* ---- data in the file ------------------------------------------------------------------------------------------------------- */
+/* ---- data in the file
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* Which repeated field holds a type, as in onnx.proto's comments; *each: entries for n elements. */
 static const void *typed_field(const onnx_tensor *p, tn_dtype dtype, int64_t n, size_t *have, uint64_t *need)
 {
     *need = (uint64_t)n;
     switch (dtype) {
-    case TN_C64: *need *= 2; /* fall through */
-    case TN_F32: *have = p->float_data.len; return p->float_data.at;
-    case TN_C128: *need *= 2; /* fall through */
-    case TN_F64: *have = p->double_data.len; return p->double_data.at;
-    case TN_I64: *have = p->int64_data.len; return p->int64_data.at;
+    case TN_C64:
+        *need *= 2; /* fall through */
+    case TN_F32:
+        *have = p->float_data.len;
+        return p->float_data.at;
+    case TN_C128:
+        *need *= 2; /* fall through */
+    case TN_F64:
+        *have = p->double_data.len;
+        return p->double_data.at;
+    case TN_I64:
+        *have = p->int64_data.len;
+        return p->int64_data.at;
     case TN_U32:
-    case TN_U64: *have = p->uint64_data.len; return p->uint64_data.at;
+    case TN_U64:
+        *have = p->uint64_data.len;
+        return p->uint64_data.at;
     case TN_I4:
-    case TN_U4: *need = (*need + 1) / 2; /* fall through */
-    default: *have = p->int32_data.len; return p->int32_data.at;
+    case TN_U4:
+        *need = (*need + 1) / 2; /* fall through */
+    default:
+        *have = p->int32_data.len;
+        return p->int32_data.at;
     }
 }
 
@@ -118,14 +137,16 @@ static void *narrow(tn_arena *arena, const void *from, size_t n, size_t size)
     return to;
 }
 
-static tn_status typed(tn_session *session, tn_loc loc, const onnx_tensor *p, int64_t count, size_t bytes, tn_tensor *out)
+static tn_status typed(tn_session *session, tn_loc loc, const onnx_tensor *p, int64_t count, size_t bytes,
+                       tn_tensor *out)
 {
     size_t have;
     uint64_t need;
     const void *from = typed_field(p, out->dtype, count, &have, &need);
     if (have != need)
-        return tn_error(session, TN_INVALID, loc, "tensor '%.*s': expected %llu values for its shape and type, found %zu",
-                        (int)tn_min((int64_t)p->name.len, 200), p->name.at ? p->name.at : "", (unsigned long long)need, have);
+        return tn_error(
+            session, TN_INVALID, loc, "tensor '%.*s': expected %llu values for its shape and type, found %zu",
+            (int)tn_min((int64_t)p->name.len, 200), p->name.at ? p->name.at : "", (unsigned long long)need, have);
     if (need == 0)
         out->data = "";
     else if (tn_is_complex(out->dtype) || bytes / need >= 8 || out->dtype == TN_F32)
@@ -159,7 +180,8 @@ tn_status onnx_tensor_data(tn_session *session, onnx_ctx *c, tn_loc loc, const o
     return TN_OK;
 }
 
-/* ---- files of one tensor ------------------------------------------------------------------------------------------------------ */
+/* ---- files of one tensor
+ * ------------------------------------------------------------------------------------------------------ */
 
 tn_status tn_read_tensor_proto(tn_session *session, const char *path, tn_tensor *out)
 {
@@ -170,7 +192,8 @@ tn_status tn_read_tensor_proto(tn_session *session, const char *path, tn_tensor 
     tn_status status = onnx_decode_tensor(session, loc.file, file.data, file.size, &proto);
     if (status == TN_OK)
         status = onnx_tensor_data(session, NULL, loc, proto, out);
-    if (status == TN_OK && (const uint8_t *)out->data >= file.data && (const uint8_t *)out->data < file.data + file.size)
+    if (status == TN_OK && (const uint8_t *)out->data >= file.data &&
+        (const uint8_t *)out->data < file.data + file.size)
         out->data = tn_memdup(&session->arena, out->data, proto->raw_data.len);
     tn_file_unmap(&file);
     return status;
@@ -212,15 +235,17 @@ tn_status tn_write_tensor_proto(tn_session *session, const char *path, const tn_
     int64_t count;
     size_t bytes, room;
     tn_loc loc = {.file = path};
-    if (!tn_tensor_count(t, &count) || !tn_dtype_bytes(t->dtype, count, &bytes) || __builtin_add_overflow(bytes, 512 + (name ? strlen(name) : 0), &room))
+    if (!tn_tensor_count(t, &count) || !tn_dtype_bytes(t->dtype, count, &bytes) ||
+        __builtin_add_overflow(bytes, 512 + (name ? strlen(name) : 0), &room))
         return tn_error(session, TN_INVALID, loc, "the number of elements overflows");
     void *owned, *buffer = malloc(room);
     const void *data = flat_data(t, count, bytes, &owned);
     tn_status status = TN_NO_MEMORY;
     if (buffer && (data || !bytes)) {
         pb_ostream_t stream = pb_ostream_from_buffer(buffer, room);
-        status = put_tensor(&stream, t, name, data ? data : "", bytes) ? tn_file_write(session, path, buffer, stream.bytes_written)
-                                                           : tn_error(session, TN_INVALID, loc, "a tensor too large for a TensorProto");
+        status = put_tensor(&stream, t, name, data ? data : "", bytes)
+                     ? tn_file_write(session, path, buffer, stream.bytes_written)
+                     : tn_error(session, TN_INVALID, loc, "a tensor too large for a TensorProto");
     } else {
         tn_error(session, status, loc, "no memory for a tensor of %zu bytes", bytes);
     }
