@@ -208,7 +208,9 @@ tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_nu
     if (single && !map->guards)
         return constant_tile(E, single);
     tn_number zero = tn_number_from_int(v->type.dtype, 0);
-    return load_at(E, fuse_location(E->F, v), map, v->type.dtype, padding ? padding : &zero);
+    if (!padding && !map->repeated) /* guards of a pad or a concatenation: a select discards what is outside. Taps outside are absent. */
+        padding = &zero;
+    return load_at(E, fuse_location(E->F, v), map, v->type.dtype, padding);
 }
 
 void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *value)
@@ -273,7 +275,7 @@ tn_tvalue *emit_operand(emitter *E, demand *d, int i)
     location *as = fuse_dense(E->F, l->buffer, &d->op->result->type);
     as->offset = l->offset;
     tn_number zero = tn_number_from_int(x->type.dtype, 0);
-    return load_at(E, as, d->map, x->type.dtype, &zero);
+    return load_at(E, as, d->map, x->type.dtype, d->map->repeated ? NULL : &zero);
 }
 
 static tn_tvalue *emit_pad(emitter *E, demand *d)

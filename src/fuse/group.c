@@ -56,6 +56,11 @@ static bool is_view_only(const tn_op *op)
            op->code == TN_OP_reverse;
 }
 
+static bool makes_elements(const tn_op *op)
+{
+    return op->code == TN_OP_pad || op->code == TN_OP_concatenate || op->code == TN_OP_select;
+}
+
 static bool is_cheap(const tn_op *op)
 {
     if (is_view_only(op) || op->code == TN_OP_convert || op->code == TN_OP_iota || op->code == TN_OP_pad || op->code == TN_OP_dimension)
@@ -482,6 +487,8 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
                 return "a product reads it";
             if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
                 return "it would be computed once for every tap of a window";
+            if (m->repeated && m->guards && makes_elements(op)) /* they would exist where the window has none */
+                return "it has elements outside the window's operand";
         }
         if (op->code == TN_OP_concatenate && (op->noperands > 2 || g->kind != GROUP_POINT))
             return "concatenation in place";

@@ -139,6 +139,19 @@ static tn_dim value_dim(const lower *L, const tn_tvalue *v)
     return NULL;
 }
 
+/* v is the index of a `for` that starts at 0 and walks by a constant: the same. */
+static bool for_range(const tn_tvalue *v, const tn_tvalue **limit, int64_t *step)
+{
+    if (v->def || !v->block || !v->block->parent || v->block->parent->code != TN_T_for || v != &v->block->arg[0])
+        return false;
+    const tn_top *loop = v->block->parent, *lo = loop->operand[0]->def, *by = loop->operand[2]->def;
+    if (!lo || lo->code != TN_T_const || lo->number.i != 0 || !by || by->code != TN_T_const || by->number.i <= 0)
+        return false;
+    *limit = loop->operand[1];
+    *step = by->number.i;
+    return true;
+}
+
 /* The limit of a range variable as a dimension, and its step; NULL if v is none. */
 static tn_dim range_of(const lower *L, const tn_tvalue *v, int64_t *step)
 {
@@ -148,14 +161,14 @@ static tn_dim range_of(const lower *L, const tn_tvalue *v, int64_t *step)
         *step = g->step.size;
         return g->limit;
     }
-    return fold_range(v, &limit, step) ? value_dim(L, limit) : NULL;
+    return fold_range(v, &limit, step) || for_range(v, &limit, step) ? value_dim(L, limit) : NULL;
 }
 
 static bool not_negative(const lower *L, const tn_tvalue *v)
 {
     int64_t step;
     const tn_tvalue *limit;
-    if (grid_range(L, v) || fold_range(v, &limit, &step))
+    if (grid_range(L, v) || fold_range(v, &limit, &step) || for_range(v, &limit, &step))
         return true;
     const tn_top *op = v->def;
     if (!op)
@@ -721,11 +734,13 @@ static void accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n
         lower_memo(L, &combine->arg[i], NULL, (element){old[i], NULL});
         lower_memo(L, &combine->arg[n + i], NULL, (element){x[i].value, NULL});
     }
-    tn_lvalue *result[16];
+    tn_lvalue *result[16], *present = NULL;
+    for (int i = 0; i < n; i++)
+        present = and_of(b, present, x[i].present); /* a tuple exists if all of it does */
     for (int i = 0; i < n; i++) {
         result[i] = lower_scalar(L, b, combine->last->operand[i]);
-        if (x[i].present)
-            result[i] = tn_l_fn3(b, TN_S_select, x[i].present, result[i], old[i]);
+        if (present)
+            result[i] = tn_l_fn3(b, TN_S_select, present, result[i], old[i]);
     }
     for (int i = 0; i < n; i++)
         tn_l_store(b, acc[i], offset, result[i], NULL);
@@ -1141,10 +1156,17 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
         materialise(L, b, op->operand[3 + i], state[i]);
     }
-    tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
-    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    int64_t from, to, by;
+    bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
+    tn_lbuilder in = *b;
+    tn_lvalue *index = lo;
+    if (!once) {
+        tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
+        in = tn_l_in(b, loop->region[0]);
+        index = loop->region[0]->arg;
+    }
     scope s = lower_open(L);
-    lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
+    lower_memo(L, &op->region[0]->arg[0], NULL, (element){index, NULL});
     bind_state(L, op->region[0]->arg + 1, state, n);
     lower_block(L, &in, op->region[0]);
     carry_into(L, &in, op->region[0]->last->operand, state, n);
