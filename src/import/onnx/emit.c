@@ -157,14 +157,38 @@ tn_value *emit_slice_axis(onnx_ctx *c, tn_value *x, int axis, tn_dim start, tn_d
     return tn_slice(&c->b, x, low, high, strides);
 }
 
+static bool has_rank(onnx_ctx *c, const tn_value *x, int rank)
+{
+    if (!x || x->type.rank == rank)
+        return x != NULL;
+    tn_error(c->session, TN_INVALID, c->b.loc, "an operand of rank %d is expected here, found rank %d", rank, x->type.rank);
+    c->b.failed = true;
+    return false;
+}
+
+tn_value *emit_broadcast(onnx_ctx *c, tn_value *x, const tn_dim *dims, int rank, const int64_t *axes, int n)
+{
+    return has_rank(c, x, n) ? tn_broadcast_in_dim(&c->b, x, dims, rank, axes) : NULL;
+}
+
+tn_value *emit_transpose(onnx_ctx *c, tn_value *x, const int64_t *permutation, int n)
+{
+    return has_rank(c, x, n) ? tn_transpose(&c->b, x, permutation) : NULL;
+}
+
+bool emit_rank(onnx_ctx *c, const onnx_node *n, int i, int least, int most)
+{
+    const tn_value *x = onnx_in(n, i);
+    if (!x || (x->type.rank >= least && x->type.rank <= most))
+        return true;
+    if (least == most)
+        return onnx_error(c, n, "input %d must have rank %d, found %d", i, least, x->type.rank);
+    return onnx_error(c, n, "input %d must have a rank from %d to %d, found %d", i, least, most, x->type.rank);
+}
+
 tn_value *emit_along(onnx_ctx *c, tn_value *x, const tn_type *like, int axis)
 {
-    if (x && x->type.rank != 1) {
-        tn_error(c->session, TN_INVALID, c->b.loc, "expected a list (rank 1), found rank %d", x->type.rank);
-        c->b.failed = true;
-        return NULL;
-    }
-    return !x ? NULL : tn_broadcast_in_dim(&c->b, x, like->dim, like->rank, (int64_t[]){axis});
+    return emit_broadcast(c, x, like->dim, like->rank, EMIT_AXES(axis));
 }
 
 tn_value *emit_iota_like(onnx_ctx *c, tn_dtype dtype, const tn_type *like, int axis)
@@ -321,7 +345,7 @@ tn_value *emit_spread(onnx_ctx *c, tn_value *reduced, const tn_type *like, const
     for (int i = 0; i < like->rank; i++)
         if (!holds(axes, n, i))
             kept[nkept++] = i;
-    return nkept == like->rank ? reduced : tn_broadcast_in_dim(&c->b, reduced, like->dim, like->rank, kept);
+    return nkept == like->rank ? reduced : emit_broadcast(c, reduced, like->dim, like->rank, kept, nkept);
 }
 
 tn_value *emit_keep(onnx_ctx *c, tn_value *reduced, const tn_type *like, const int64_t *axes, int n)
@@ -477,6 +501,10 @@ tn_value *emit_matmul(onnx_ctx *c, tn_value *x, tn_value *y)
 {
     if (!x || !y)
         return NULL;
+    if (x->type.rank < 1 || y->type.rank < 1) {
+        has_rank(c, x->type.rank < 1 ? x : y, 1);
+        return NULL;
+    }
     bool row = x->type.rank == 1, column = y->type.rank == 1;
     if (row)
         x = tn_reshape(&c->b, x, (tn_dim[]){emit_dim(c, 1), x->type.dim[0]}, 2);

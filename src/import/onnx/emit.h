@@ -37,6 +37,13 @@ tn_value *emit_softplus(onnx_ctx *c, tn_value *x);
 tn_dim emit_dim(onnx_ctx *c, int64_t value);
 tn_value *emit_size(onnx_ctx *c, tn_dim dim, tn_dtype dtype); /* rank 0, converted from i64 */
 tn_value *emit_reshape(onnx_ctx *c, tn_value *x, int rank, const tn_dim *dims);
+/* Axes as an array and its length. */
+#define EMIT_AXES(...) (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+/* broadcast_in_dim and transpose of a value that should have rank n; a diagnostic when a file gave it another. */
+tn_value *emit_broadcast(onnx_ctx *c, tn_value *x, const tn_dim *dims, int rank, const int64_t *axes, int n);
+tn_value *emit_transpose(onnx_ctx *c, tn_value *x, const int64_t *permutation, int n);
+/* Input i is absent or has a rank in [least, most]; a diagnostic otherwise. */
+bool emit_rank(onnx_ctx *c, const onnx_node *n, int i, int least, int most);
 /* Slices one axis: [start, limit) by step. */
 tn_value *emit_slice_axis(onnx_ctx *c, tn_value *x, int axis, tn_dim start, tn_dim limit, int64_t step);
 /* x of rank 1 along `axis` of the shape of `like`. */

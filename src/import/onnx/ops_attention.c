@@ -18,7 +18,7 @@ static tn_value *split_heads(onnx_ctx *c, const onnx_node *n, tn_value *x, const
     }
     tn_dim h = emit_dim(c, heads), dims[] = {x->type.dim[0], x->type.dim[1], h, tn_dim_floordiv(c->session, x->type.dim[2], h)};
     x = tn_reshape(&c->b, x, dims, 4);
-    return x ? tn_transpose(&c->b, x, (int64_t[]){0, 2, 1, 3}) : NULL;
+    return x ? emit_transpose(c, x, EMIT_AXES(0, 2, 1, 3)) : NULL;
 }
 
 /* q [B, H, S, D] and kv heads G: [B, G, H / G, S, D], so that each group meets its key head without copies. */
@@ -78,7 +78,7 @@ static tn_value *masked(onnx_ctx *c, const onnx_node *n, tn_value *score, tn_val
     }
     if (lengths) {
         tn_dim dims[] = {type.dim[0], emit_dim(c, 1), emit_dim(c, 1), type.dim[3]};
-        tn_value *end = tn_broadcast_in_dim(&c->b, tn_convert(&c->b, lengths, TN_I64), dims, 4, (int64_t[]){0});
+        tn_value *end = emit_broadcast(c, tn_convert(&c->b, lengths, TN_I64), dims, 4, EMIT_AXES(0));
         score = hide(c, score, emit_compare(c, "LT", tn_iota(&c->b, TN_I64, dims, 4, 3), end));
     }
     return score;
@@ -107,7 +107,7 @@ bool onnx_op_attention(onnx_ctx *c, const onnx_node *n)
     double softcap = onnx_attr_float(c, n, "softcap", 0);
     tn_dtype precision = onnx_attr_dtype(c, n, "softmax_precision", n->input[0]->type.dtype);
     int64_t mode = onnx_attr_int(c, n, "qk_matmul_output_mode", 0);
-    if (!q || !k || !v || precision == TN_NO_DTYPE)
+    if (!q || !k || !v || precision == TN_NO_DTYPE || !emit_rank(c, n, 3, 0, 4))
         return false;
     tn_value *root = emit_unary(c, TN_OP_sqrt, head_scale(c, n, q->type.dim[3], q->type.dtype)); /* on both sides: no overflow */
     tn_value *score = heads_product(c, emit_mul(c, q, root), emit_mul(c, k, root), 3), *report = score;
@@ -126,7 +126,7 @@ bool onnx_op_attention(onnx_ctx *c, const onnx_node *n)
         report = weight;
     tn_value *y = heads_product(c, weight, v, 2);
     if (y && n->input[0]->type.rank == 3) {
-        y = tn_transpose(&c->b, y, (int64_t[]){0, 2, 1, 3});
+        y = emit_transpose(c, y, EMIT_AXES(0, 2, 1, 3));
         tn_dim dims[] = {q->type.dim[0], q->type.dim[2], tn_dim_mul(c->session, q->type.dim[1], v->type.dim[3])};
         y = y ? tn_reshape(&c->b, y, dims, 3) : NULL;
     }
@@ -212,8 +212,10 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     int64_t heads = onnx_attr_int(c, n, "num_heads", 0), size = onnx_attr_int(c, n, "rotary_embedding_dim", 0);
     if (type.rank != 4 && (type.rank != 3 || heads < 1))
         return onnx_error(c, n, "input must have rank 4, or rank 3 with `num_heads`; found rank %d", type.rank);
+    if (!emit_rank(c, n, 1, 2, 3) || !emit_rank(c, n, 2, 2, 3) || !emit_rank(c, n, 3, 2, 2))
+        return false;
     if (type.rank == 4) {
-        x = tn_transpose(&c->b, x, (int64_t[]){0, 2, 1, 3}); /* [B, S, H, D] */
+        x = emit_transpose(c, x, EMIT_AXES(0, 2, 1, 3)); /* [B, S, H, D] */
     } else {
         tn_dim h = emit_dim(c, heads), dims[] = {type.dim[0], type.dim[1], h, tn_dim_floordiv(c->session, type.dim[2], h)};
         x = tn_reshape(&c->b, x, dims, 4);
@@ -233,7 +235,7 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     }
     if (!y)
         return false;
-    y = type.rank == 4 ? tn_transpose(&c->b, y, (int64_t[]){0, 2, 1, 3}) : tn_reshape(&c->b, y, type.dim, 3);
+    y = type.rank == 4 ? emit_transpose(c, y, EMIT_AXES(0, 2, 1, 3)) : tn_reshape(&c->b, y, type.dim, 3);
     return onnx_set_output(c, n, 0, y);
 }
 
@@ -248,7 +250,7 @@ bool onnx_op_tensor_scatter(onnx_ctx *c, const onnx_node *n)
     const char *mode = onnx_attr_string(c, n, "mode", "linear");
     if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", -2), rank, &axis))
         return false;
-    if (axis == 0 || update->type.rank != rank)
+    if (axis == 0 || rank < 2 || update->type.rank != rank)
         return onnx_error(c, n, "`axis` must not be the batch and both tensors must have one rank");
     int64_t permutation[TN_MAX_RANK], back[TN_MAX_RANK];
     permutation[0] = 0;
@@ -265,7 +267,7 @@ bool onnx_op_tensor_scatter(onnx_ctx *c, const onnx_node *n)
     tn_dim rows[] = {update->type.dim[0], update->type.dim[1]}, count = tn_dim_mul(c->session, rows[0], rows[1]);
     tn_value *batch = tn_iota(&c->b, TN_I64, rows, 2, 0), *place = tn_iota(&c->b, TN_I64, rows, 2, 1);
     if (start)
-        place = emit_add(c, place, tn_broadcast_in_dim(&c->b, tn_convert(&c->b, start, TN_I64), rows, 2, (int64_t[]){0}));
+        place = emit_add(c, place, emit_broadcast(c, tn_convert(&c->b, start, TN_I64), rows, 2, EMIT_AXES(0)));
     if (strcmp(mode, "circular") == 0)
         place = emit_floor_mod(c, place, emit_size(c, type.dim[axis], TN_I64));
     tn_dim column[] = {count, emit_dim(c, 1)};

@@ -18,7 +18,7 @@ typedef struct nms {
 static tn_value *over_classes(onnx_ctx *c, const nms *m, tn_value *x)
 {
     tn_dim dims[] = {m->batch, m->classes, m->boxes};
-    return x ? tn_broadcast_in_dim(&c->b, x, dims, 3, (int64_t[]){0, 2}) : NULL;
+    return x ? emit_broadcast(c, x, dims, 3, EMIT_AXES(0, 2)) : NULL;
 }
 
 /* Value of x [B, N] at the box that `hit` [B, C, N] marks, spread over [B, C, N]. */

@@ -213,7 +213,7 @@ bool onnx_op_affine_grid(onnx_ctx *c, const onnx_node *n)
     for (int j = 0; j <= space; j++) {
         tn_value *column = emit_slice_axis(c, theta, 2, emit_dim(c, j), emit_dim(c, j + 1), 1);
         column = column ? tn_reshape(&c->b, column, theta->type.dim, 2) : NULL;
-        column = column ? tn_broadcast_in_dim(&c->b, column, dims, space + 2, (int64_t[]){0, space + 1}) : NULL;
+        column = column ? emit_broadcast(c, column, dims, space + 2, EMIT_AXES(0, space + 1)) : NULL;
         if (j < space) { /* coordinate j runs along the j-th dimension from the end */
             tn_dim length = size[2 + space - 1 - j];
             tn_value *i = emit_mul_number(c, tn_iota(&c->b, dtype, &length, 1, 0), 2), *count = emit_size(c, length, dtype);
@@ -222,7 +222,7 @@ bool onnx_op_affine_grid(onnx_ctx *c, const onnx_node *n)
             else
                 i = emit_div(c, emit_add_number(c, i, 1), count);
             i = emit_add_number(c, i, -1);
-            i = i ? tn_broadcast_in_dim(&c->b, i, dims, space + 2, (int64_t[]){space - j}) : NULL;
+            i = i ? emit_broadcast(c, i, dims, space + 2, EMIT_AXES(space - j)) : NULL;
             column = emit_mul(c, column, i);
         }
         sum = sum ? emit_add(c, sum, column) : column;
@@ -257,8 +257,8 @@ static roi_axis roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int6
     tn_value *i = emit_add_number(c, tn_iota(&c->b, dtype, dims, 2, 1), 0.5);
     if (!step || !edge[0])
         return (roi_axis){0};
-    tn_value *v = emit_add(c, tn_broadcast_in_dim(&c->b, edge[0], dims, 2, (int64_t[]){0}),
-                           emit_mul(c, i, tn_broadcast_in_dim(&c->b, step, dims, 2, (int64_t[]){0})));
+    tn_value *v = emit_add(c, emit_broadcast(c, edge[0], dims, 2, EMIT_AXES(0)),
+                           emit_mul(c, i, emit_broadcast(c, step, dims, 2, EMIT_AXES(0))));
     tn_value *length = emit_size(c, size, dtype), *last = emit_add_number(c, length, -1);
     tn_value *inside = emit_and(c, emit_compare_number(c, "GE", v, -1), emit_compare(c, "LE", v, length));
     return (roi_axis){emit_min(c, emit_max(c, v, emit_number(c, dtype, 0)), last), inside};
@@ -275,7 +275,7 @@ static tn_value *roi_corner(onnx_ctx *c, const roi_map *m, const roi_axis *axes,
 {
     tn_value *part[3], *weight = NULL;
     tn_dim count = tn_dim_product(c->session, m->dims, 3), column[] = {count, emit_dim(c, 1)};
-    part[0] = m->batch ? tn_broadcast_in_dim(&c->b, m->batch, m->dims, 3, (int64_t[]){0}) : NULL;
+    part[0] = m->batch ? emit_broadcast(c, m->batch, m->dims, 3, EMIT_AXES(0)) : NULL;
     for (int i = 0; i < 2; i++) {
         tn_value *v = axes[i].at, *low = emit_unary(c, TN_OP_floor, v);
         if (!low)
@@ -299,7 +299,7 @@ static tn_value *roi_corner(onnx_ctx *c, const roi_map *m, const roi_axis *axes,
         return NULL;
     tn_dim wide[] = {m->dims[0], m->dims[1], m->dims[2], y->type.dim[1]};
     y = tn_reshape(&c->b, y, wide, 4);
-    return emit_mul(c, y, tn_broadcast_in_dim(&c->b, tn_convert(&c->b, weight, y->type.dtype), wide, 4, (int64_t[]){0, 1, 2}));
+    return emit_mul(c, y, emit_broadcast(c, tn_convert(&c->b, weight, y->type.dtype), wide, 4, EMIT_AXES(0, 1, 2)));
 }
 
 bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
@@ -314,7 +314,7 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     if (samples < 1 || samples > INT16_MAX)
         return onnx_unsupported(c, n, "`sampling_ratio` must be positive (0 makes it depend on the region's size)");
     roi_axis axes[2] = {roi_coordinates(c, n, 1, height, samples, x->type.dim[2], half), roi_coordinates(c, n, 0, width, samples, x->type.dim[3], half)};
-    roi_map m = {.x = tn_transpose(&c->b, x, (int64_t[]){0, 2, 3, 1}), .batch = tn_convert(&c->b, n->input[2], TN_I32)};
+    roi_map m = {.x = emit_transpose(c, x, EMIT_AXES(0, 2, 3, 1)), .batch = tn_convert(&c->b, n->input[2], TN_I32)};
     m.dims[0] = rois->type.dim[0];
     m.dims[1] = emit_dim(c, height * samples);
     m.dims[2] = emit_dim(c, width * samples);
@@ -330,7 +330,7 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     tn_dim split[] = {m.dims[0], emit_dim(c, height), emit_dim(c, samples), emit_dim(c, width), emit_dim(c, samples), sum->type.dim[3]};
     sum = tn_reshape(&c->b, sum, split, 6);
     tn_value *y = average ? emit_mean(c, sum, (int64_t[]){2, 4}, 2) : emit_reduce(c, TN_OP_maximum, sum, (int64_t[]){2, 4}, 2);
-    return onnx_set_output(c, n, 0, y ? tn_transpose(&c->b, y, (int64_t[]){0, 3, 1, 2}) : NULL);
+    return onnx_set_output(c, n, 0, y ? emit_transpose(c, y, EMIT_AXES(0, 3, 1, 2)) : NULL);
 }
 
 /* ---- deformable convolution ------------------------------------------------------------------------------------------------------ */
@@ -367,7 +367,7 @@ static tn_value *deform_product(onnx_ctx *c, const deform *d, tn_value *columns,
     weight = tn_reshape(&c->b, weight, left, 3);
     columns = tn_reshape(&c->b, columns, right, 4);
     tn_value *y = tn_dot_general(&c->b, weight, columns, (int64_t[]){0}, (int64_t[]){1}, 1, (int64_t[]){2}, (int64_t[]){2}, 1);
-    y = y ? tn_transpose(&c->b, y, (int64_t[]){2, 0, 1, 3}) : NULL; /* [g, M / g, N, P] to [N, g, M / g, P] */
+    y = y ? emit_transpose(c, y, EMIT_AXES(2, 0, 1, 3)) : NULL; /* [g, M / g, N, P] to [N, g, M / g, P] */
     return y ? tn_reshape(&c->b, y, out, 4) : NULL;
 }
 
@@ -396,7 +396,7 @@ bool onnx_op_deform_conv(onnx_ctx *c, const onnx_node *n)
     if (columns && mask) {
         tn_dim flat[] = {d.batch, g, d.places};
         mask = tn_reshape(&c->b, mask, flat, 3);
-        mask = mask ? tn_broadcast_in_dim(&c->b, mask, columns->type.dim, 4, (int64_t[]){0, 1, 3}) : NULL;
+        mask = mask ? emit_broadcast(c, mask, columns->type.dim, 4, EMIT_AXES(0, 1, 3)) : NULL;
         columns = emit_mul(c, columns, mask);
     }
     tn_value *y = columns ? deform_product(c, &d, columns, weight) : NULL;

@@ -470,7 +470,7 @@ bool onnx_op_multinomial(onnx_ctx *c, const onnx_node *n)
     tn_value *draw = emit_add_number(c, emit_uniform(c, n, dims, 3), 0x1p-25);
     for (int i = 0; i < 2; i++)
         draw = emit_unary(c, TN_OP_negate, emit_unary(c, TN_OP_log, draw));
-    tn_value *wide = tn_broadcast_in_dim(&c->b, tn_convert(&c->b, x, TN_F32), dims, 3, (int64_t[]){0, 2});
+    tn_value *wide = emit_broadcast(c, tn_convert(&c->b, x, TN_F32), dims, 3, EMIT_AXES(0, 2));
     return onnx_set_output(c, n, 0, tn_convert(&c->b, emit_arg_max(c, emit_add(c, wide, draw), 2, false), to));
 }
 

@@ -145,7 +145,7 @@ bool onnx_op_skip_layer_norm(onnx_ctx *c, const onnx_node *n)
     tn_value *x = emit_add(c, n->input[0], n->input[1]);
     if (bias)
         x = emit_add(c, x, bias);
-    if (!x)
+    if (!x || !emit_rank(c, n, 0, 1, TN_MAX_RANK))
         return false;
     layer_norm l = {.axes = {x->type.rank - 1}, .count = 1, .work = tn_dtype_bits(x->type.dtype) < 32 ? TN_F32 : x->type.dtype};
     l.epsilon = onnx_attr_float(c, n, "epsilon", center ? 1e-12f : 1e-6f);

@@ -19,7 +19,7 @@ static tn_value *granular(onnx_ctx *c, const onnx_node *n, tn_value *p, const tn
         return NULL;
     if (p->type.rank == 1 && (block == 0 || like->rank > 1))
         return emit_along(c, p, like, at);
-    if (p->type.rank != like->rank || block < 1) {
+    if (p->type.rank != like->rank || block < 1 || like->rank == TN_MAX_RANK) {
         onnx_error(c, n, "a scale of rank %d needs an input of that rank and `block_size`, found rank %d and %lld", p->type.rank,
                    like->rank, (long long)block);
         return NULL;

@@ -83,7 +83,7 @@ static tn_value *axis_flags(onnx_ctx *c, tn_value *axes, int rank)
     tn_dim dims[2] = {emit_dim(c, rank), axes->type.dim[0]};
     tn_value *wrapped = emit_select(c, emit_compare_number(c, "LT", axes, 0), emit_add_number(c, axes, rank), axes);
     tn_value *hit = tn_compare(&c->b, "EQ", tn_iota(&c->b, axes->type.dtype, dims, 2, 0),
-                               wrapped ? tn_broadcast_in_dim(&c->b, wrapped, dims, 2, (int64_t[]){1}) : NULL);
+                               wrapped ? emit_broadcast(c, wrapped, dims, 2, EMIT_AXES(1)) : NULL);
     return emit_reduce(c, TN_OP_or, hit, (int64_t[]){1}, 1);
 }
 
@@ -97,8 +97,8 @@ static tn_value *kept_sizes(onnx_ctx *c, const reduction *r, tn_value *sizes)
     if (!place || !sizes)
         return NULL;
     tn_value *hit = tn_compare(&c->b, "EQ", emit_add_number(c, tn_iota(&c->b, TN_I64, dims, 2, 0), 1),
-                               tn_broadcast_in_dim(&c->b, place, dims, 2, (int64_t[]){1}));
-    tn_value *spread_sizes = tn_broadcast_in_dim(&c->b, sizes, dims, 2, (int64_t[]){1});
+                               emit_broadcast(c, place, dims, 2, EMIT_AXES(1)));
+    tn_value *spread_sizes = emit_broadcast(c, sizes, dims, 2, EMIT_AXES(1));
     return emit_sum_axis(c, emit_select(c, hit, spread_sizes, emit_number(c, TN_I64, 0)), 1);
 }
 

@@ -18,7 +18,7 @@ typedef struct resize {
     double cubic_a, extrapolation;
     bool exclude_outside, antialias;
     axis_plan plan[TN_MAX_RANK];
-    int n;
+    int n, rank;
 } resize;
 
 static bool is(const char *a, const char *b)
@@ -60,7 +60,10 @@ static bool read_plan_axes(onnx_ctx *c, const onnx_node *n, resize *r)
     int64_t axes[TN_MAX_RANK];
     int count;
     const int64_t *given = onnx_attr_ints(c, n, "axes", &count);
+    r->rank = type->rank;
     r->n = given ? count : type->rank;
+    if (r->n > TN_MAX_RANK || r->n < 1)
+        return onnx_error(c, n, "from 1 to %d axes are expected, found %d", TN_MAX_RANK, r->n);
     if (given && !onnx_axes(c, n, given, count, type->rank, axes))
         return false;
     for (int i = 0; i < r->n; i++) {
@@ -261,7 +264,7 @@ static tn_value *nearest_position(onnx_ctx *c, const resize *r, const axis_plan 
 /* True when output position i takes input position floor(i / times), for a whole number of times. */
 static bool repeats(onnx_ctx *c, const resize *r, const axis_plan *p, int64_t *times)
 {
-    if (!is(r->mode, "nearest") || p->scale < 1 || p->scale > 1024 || p->scale != floor(p->scale))
+    if (r->rank == TN_MAX_RANK || !is(r->mode, "nearest") || p->scale < 1 || p->scale > 1024 || p->scale != floor(p->scale))
         return false;
     *times = (int64_t)p->scale;
     if (!tn_dim_eq(c->session, p->out, tn_dim_mul(c->session, p->in, emit_dim(c, *times))))
@@ -311,8 +314,8 @@ static tn_value *interpolated_densely(onnx_ctx *c, const resize *r, tn_value *da
     tn_value *size = emit_size(c, p->in, TN_F32), *one = emit_number(c, TN_F32, 1);
     tn_value *position = emit_sub(c, tn_iota(&c->b, TN_F32, dims + 1, 1, 0), emit_mul_number(c, size, 2));
     tn_value *shrink = r->antialias ? emit_min(c, p->scale_value, one) : one, *rows = taken(c, data, p, position);
-    tn_value *center = x ? tn_broadcast_in_dim(&c->b, x, dims, 2, (int64_t[]){0}) : NULL;
-    tn_value *place = position ? tn_broadcast_in_dim(&c->b, position, dims, 2, (int64_t[]){1}) : NULL;
+    tn_value *center = x ? emit_broadcast(c, x, dims, 2, EMIT_AXES(0)) : NULL;
+    tn_value *place = position ? emit_broadcast(c, position, dims, 2, EMIT_AXES(1)) : NULL;
     tn_value *weight = kernel(c, r, emit_mul(c, emit_unary(c, TN_OP_abs, emit_sub(c, place, center)), shrink));
     if (r->exclude_outside) {
         tn_value *inside = emit_and(c, emit_compare_number(c, "GE", place, 0), emit_compare(c, "LT", place, size));

@@ -181,7 +181,7 @@ static tn_value *step(onnx_ctx *c, const cell *u, tn_value *x, tn_value *t, tn_v
     if (!u->lengths || !next[0])
         return next[0];
     tn_value *running = emit_compare(c, "LT", t, u->lengths);
-    running = !running ? NULL : tn_broadcast_in_dim(&c->b, running, next[0]->type.dim, 2, (int64_t[]){0});
+    running = !running ? NULL : emit_broadcast(c, running, next[0]->type.dim, 2, EMIT_AXES(0));
     tn_value *row = emit_select(c, running, next[0], emit_number(c, u->dtype, 0));
     for (int i = 0; i < u->states; i++)
         next[i] = emit_select(c, running, next[i], state[i]);
@@ -284,9 +284,10 @@ static bool read_cell(onnx_ctx *c, const onnx_node *n, cell *u, activation *acts
     u->clip = onnx_attr_float(c, n, "clip", 0);
     u->linear_before_reset = onnx_attr_int(c, n, "linear_before_reset", 0);
     u->input_forget = onnx_attr_int(c, n, "input_forget", 0);
-    for (int i = 0; i < 3; i++)
-        if (n->input[i]->type.rank != 3)
-            return onnx_error(c, n, "X, W and R must have rank 3, input %d has %d", i, n->input[i]->type.rank);
+    static const int ranks[] = {3, 3, 3, 2, 1, 3, 3, 2}; /* X, W, R, B, sequence_lens, initial_h, initial_c, P */
+    for (int i = 0; i < (int)TN_COUNT(ranks); i++)
+        if (!emit_rank(c, n, i, ranks[i], ranks[i]))
+            return false;
     if (!tn_dim_is(n->input[2]->type.dim[0], *directions))
         return onnx_error(c, n, "direction '%s' needs weights with a leading dimension of %d", direction, *directions);
     u->hidden = n->input[2]->type.dim[2];
@@ -350,7 +351,7 @@ bool onnx_op_recurrent(onnx_ctx *c, const onnx_node *n)
     }
     tn_value *y = stack(c, ys, directions, 1); /* [T, D, B, H]; batch first: [B, T, D, H] */
     if (y && batch_first)
-        y = tn_transpose(&c->b, y, (int64_t[]){2, 0, 1, 3});
+        y = emit_transpose(c, y, EMIT_AXES(2, 0, 1, 3));
     if (!onnx_set_output(c, n, 0, y))
         return false;
     for (int i = 0; i < u.states; i++) {
@@ -381,7 +382,7 @@ static tn_value *unpack_heads(onnx_ctx *c, tn_value *x, int64_t heads)
     }
     tn_dim dims[] = {x->type.dim[0], x->type.dim[1], emit_dim(c, heads), tn_dim_floordiv(c->session, x->type.dim[2], emit_dim(c, heads))};
     x = tn_reshape(&c->b, tn_convert(&c->b, x, TN_F32), dims, 4);
-    return x ? tn_transpose(&c->b, x, (int64_t[]){1, 0, 2, 3}) : NULL;
+    return x ? emit_transpose(c, x, EMIT_AXES(1, 0, 2, 3)) : NULL;
 }
 
 static tn_value *row_at(onnx_ctx *c, tn_value *x, tn_value *t)
@@ -439,8 +440,10 @@ bool onnx_op_linear_attention(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *q = n->input[0], *v = n->input[2], *past = onnx_in(n, 3), *decay = onnx_in(n, 4), *beta = onnx_in(n, 5);
     linear_attention a = {.heads = onnx_attr_int(c, n, "q_num_heads", 0), .kv_heads = onnx_attr_int(c, n, "kv_num_heads", 0)};
-    if (q->type.rank != 3 || n->input[1]->type.rank != 3 || v->type.rank != 3)
-        return onnx_error(c, n, "query, key and value must have rank 3");
+    static const int ranks[] = {3, 3, 3, 4, 3, 3};
+    for (int i = 0; i < (int)TN_COUNT(ranks); i++)
+        if (!emit_rank(c, n, i, ranks[i], ranks[i]))
+            return false;
     if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads)
         return onnx_error(c, n, "`q_num_heads` must be a positive multiple of `kv_num_heads`, found %lld and %lld", (long long)a.heads, (long long)a.kv_heads);
     const char *rule = onnx_attr_string(c, n, "update_rule", "gated_delta");
@@ -468,7 +471,7 @@ bool onnx_op_linear_attention(onnx_ctx *c, const onnx_node *n)
     if (!emit_counted_loop(c, emit_size(c, a.time, TN_I64), init, 2, linear_attention_body, &a, final))
         return false;
     tn_dim packed[] = {a.batch, a.time, tn_dim_mul(c->session, out[2], a.value_size)};
-    tn_value *y = tn_transpose(&c->b, tn_convert(&c->b, final[0], q->type.dtype), (int64_t[]){1, 0, 2, 3});
+    tn_value *y = emit_transpose(c, tn_convert(&c->b, final[0], q->type.dtype), EMIT_AXES(1, 0, 2, 3));
     return onnx_set_output(c, n, 0, y ? tn_reshape(&c->b, y, packed, 3) : NULL) &&
            onnx_set_output(c, n, 1, tn_convert(&c->b, final[1], past ? past->type.dtype : q->type.dtype));
 }

@@ -42,8 +42,8 @@ static tn_value *slice_ranks(onnx_ctx *c, tn_value *x, int axis)
     tn_dim rows = x->type.dim[0], width = tn_dim_product(c->session, x->type.dim + 1, rank - 1), flat[] = {rows, width};
     x = tn_reshape(&c->b, x, flat, 2);
     tn_dim dims[] = {rows, rows, width};
-    tn_value *a = x ? tn_broadcast_in_dim(&c->b, x, dims, 3, (int64_t[]){0, 2}) : NULL;
-    tn_value *b = x ? tn_broadcast_in_dim(&c->b, x, dims, 3, (int64_t[]){1, 2}) : NULL;
+    tn_value *a = x ? emit_broadcast(c, x, dims, 3, EMIT_AXES(0, 2)) : NULL;
+    tn_value *b = x ? emit_broadcast(c, x, dims, 3, EMIT_AXES(1, 2)) : NULL;
     int64_t last = 2;
     tn_value *column = tn_iota(&c->b, TN_I64, dims, 3, 2), *none = emit_highest(c, TN_I64);
     tn_value *first = emit_reduce(c, TN_OP_minimum, emit_select(c, emit_compare(c, "NE", a, b), column, none), &last, 1);
@@ -149,8 +149,8 @@ static tn_value *gram_counts(onnx_ctx *c, const ngrams *g, int64_t size, int64_t
                 column[i] = g->pool[from + i * size + k];
             int64_t start = k * (skip + 1);
             tn_value *item = emit_slice_axis(c, g->x, 1, emit_dim(c, start), emit_dim(c, start + windows), 1);
-            item = item ? tn_broadcast_in_dim(&c->b, item, dims, 3, (int64_t[]){0, 1}) : NULL;
-            tn_value *want = tn_broadcast_in_dim(&c->b, onnx_ints(c, TN_I64, column, (int)count), dims, 3, (int64_t[]){2});
+            item = item ? emit_broadcast(c, item, dims, 3, EMIT_AXES(0, 1)) : NULL;
+            tn_value *want = emit_broadcast(c, onnx_ints(c, TN_I64, column, (int)count), dims, 3, EMIT_AXES(2));
             tn_value *equal = emit_compare(c, "EQ", item, want);
             match = match ? emit_and(c, match, equal) : equal;
         }

@@ -198,7 +198,7 @@ bool onnx_op_stft(onnx_ctx *c, const onnx_node *n)
     tn_dim step, length;
     if (x->type.rank != 3 || !has_parts(x))
         return onnx_error(c, n, "the signal must have rank 3 and end in a dimension of 1 (real) or 2 (real and imaginary)");
-    if (!onnx_runtime_dims(c, n, n->input[1], 1, NULL, &step))
+    if (!emit_rank(c, n, 2, 1, 1) || !onnx_runtime_dims(c, n, n->input[1], 1, NULL, &step))
         return false;
     length = window ? window->type.dim[0] : x->type.dim[1];
     if (onnx_in(n, 3) && !window && !onnx_runtime_dims(c, n, n->input[3], 1, NULL, &length))
@@ -276,7 +276,7 @@ bool onnx_op_mel_weight_matrix(onnx_ctx *c, const onnx_node *n)
         edge[i] = emit_slice_axis(c, at, 0, emit_dim(c, i), tn_dim_add(s, bins, emit_dim(c, i)), 1);
         if (!edge[i])
             return false;
-        edge[i] = tn_broadcast_in_dim(&c->b, edge[i], dims, 2, (int64_t[]){1});
+        edge[i] = emit_broadcast(c, edge[i], dims, 2, EMIT_AXES(1));
     }
     tn_value *row = tn_iota(&c->b, TN_F64, dims, 2, 0), *zero = emit_number(c, TN_F64, 0), *one = emit_number(c, TN_F64, 1);
     tn_value *rise = emit_sub(c, edge[1], edge[0]), *fall = emit_sub(c, edge[2], edge[1]);
