@@ -202,6 +202,45 @@ static void test_other_types(void **state)
     import_fails(&g, TN_UNSUPPORTED, "element type string");
 }
 
+/* A dimension that an operator's text fixes is checked before the operator looks at it. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    bytes g = {.len = 0}, n = new_node("DepthToSpace", "x", "y");
+    put_int_attr(&n, "blocksize", 2);
+    add_one_input(&g);
+    put_message(&g, 1, &n);
+    import_fails(&g, TN_INVALID, "input 0 ('x') must have rank 4, found 3");
+}
+
+/* Sequences of known length exist only while importing; as an output they are refused by name. */
+static void test_sequences(void **state)
+{
+    (void)state;
+    static const int64_t last = -1;
+    bytes g = {.len = 0};
+    add_one_input(&g);
+    put_list(&g, "last", &last, -1);
+    put_node(&g, "Relu", "x", "r");
+    put_node(&g, "SequenceConstruct", "x r", "s");
+    put_node(&g, "SequenceAt", "s last", "a");
+    put_node(&g, "Flatten", "a", "y");
+    import_run r;
+    import_ok(&r, &g, NULL);
+    expect_type(output(&r, 0), "f32[batch, 32]");
+    assert_int_equal(count_ops(r.graph, TN_OP_maximum), 1);
+    import_end(&r);
+    g.len = 0;
+    add_one_input(&g);
+    put_node(&g, "SequenceConstruct", "x x", "y");
+    import_fails(&g, TN_UNSUPPORTED, "'y' is a sequence");
+    g.len = 0;
+    add_one_input(&g);
+    put_node(&g, "SequenceConstruct", "x x", "s");
+    put_node(&g, "Relu", "s", "y");
+    import_fails(&g, TN_UNSUPPORTED, "input 's' is a sequence");
+}
+
 /* ---- functions
  * ----------------------------------------------------------------------------------------------------------------- */
 
@@ -537,6 +576,8 @@ int main(void)
         cmocka_unit_test(test_order_and_names),
         cmocka_unit_test(test_unsupported_in_one_list),
         cmocka_unit_test(test_attribute_types),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_loop),

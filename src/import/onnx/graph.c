@@ -256,21 +256,16 @@ static bool only_tensors(onnx_ctx *c, const onnx_node *n)
 /* Known contents first: arithmetic on shapes needs no operations but those that give its result. */
 static bool lower(onnx_ctx *c, const onnx_node *n, onnx_lower *function)
 {
-    onnx_contents *k = NULL;
-    if (n->ninputs && !n->domain[0] && n->noutputs) {
-        k = TN_NEW(&c->session->arena, onnx_contents);
-        if (!onnx_shape_contents(c, n, k))
-            k = NULL;
-    }
-    bool complete = k != NULL;
-    for (int i = 0; k && i < k->count; i++)
-        complete &= k->dim[i] != NULL;
+    onnx_contents k = {0};
+    bool known = n->noutputs && onnx_shape_contents(c, n, &k), complete = known;
+    for (int i = 0; known && i < k.count; i++)
+        complete &= k.dim[i] != NULL;
     if (complete)
-        return onnx_set_output(c, n, 0, onnx_dims_value(c, k->dtype, k->rank, k->dim, k->count));
+        return onnx_set_output(c, n, 0, onnx_dims_value(c, k.dtype, k.rank, k.dim, k.count));
     if (!function(c, n))
         return false;
-    if (k && n->output[0] && tn_is_integer(k->dtype))
-        onnx_set_known_dims(c, n->output[0], k->dim, k->count);
+    if (known && n->output[0] && tn_is_integer(k.dtype))
+        onnx_set_known_dims(c, n->output[0], k.dim, k.count);
     return true;
 }
 
