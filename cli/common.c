@@ -17,7 +17,10 @@ int cli_fail(cli *c, tn_status status)
 tn_status cli_load(cli *c, tn_network **out)
 {
     tn_load_options options = {c->dim_names.at, c->dim_sizes.at, c->dim_names.len};
+    size_t len = strlen(c->file);
     cli_progress_start(c);
+    if (len > 3 && !strcmp(c->file + len - 3, ".tn"))
+        return tn_load_text(c->session, c->file, out);
     return tn_load_onnx(c->session, c->file, &options, out);
 }
 

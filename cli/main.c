@@ -86,7 +86,7 @@ static void print_help(FILE *to)
                 "  tenon bench model.onnx --profile           where the time goes\n"
                 "  tenon check model.onnx                     is the compiled code right?\n"
                 "  tenon compile model.onnx --emit=tile       the kernels, as text\n"
-                "\n`tenon COMMAND --help` shows what one command takes. Exit codes: 0 right; 1 the input is at fault, a message says\n"
+                "\nA MODEL is an ONNX file, or a graph in Tenon's text form (FILE.tn).\n`tenon COMMAND --help` shows what one command takes. Exit codes: 0 right; 1 the input is at fault, a message says\n"
                 "where; 2 wrong usage; 3 results differ (check).\n");
 }
 

@@ -37,6 +37,7 @@ static void describe_all(tn_network *network)
 typedef struct load_call {
     tn_session *session;
     const char *path;
+    bool text;
     const void *data;
     size_t size;
     tn_import_options options;
@@ -44,12 +45,33 @@ typedef struct load_call {
     bool imported;
 } load_call;
 
+static tn_status parse_text(load_call *c)
+{
+    tn_model *model = &c->network->model;
+    tn_file file;
+    TN_TRY(tn_file_map(c->session, c->path, &file));
+    TN_PUSH(&c->session->arena, &model->files, file);
+    c->imported = true;
+    const char *source = tn_strndup(&c->session->arena, file.data ? (const char *)file.data : "", file.size);
+    TN_TRY(tn_graph_parse(c->session, c->path, source, file.size, &model->module));
+    if (model->module->graphs.len == 0)
+        return tn_error(c->session, TN_INVALID, (tn_loc){.file = c->path}, "expected a graph, found none");
+    model->operators.arena = &c->session->arena;
+    for (const tn_op *op = model->module->graphs.at[0]->body->first; op; op = op->next)
+        if (!(tn_op_traits(op->code) & TN_TERMINATOR)) {
+            void **uses = tn_map_at_str(&model->operators, tn_op_name(op->code));
+            *uses = (char *)*uses + 1;
+        }
+    return tn_graph_verify(model->module->graphs.at[0]);
+}
+
 static tn_status load(void *argument)
 {
     load_call *c = argument;
     tn_network *n = c->network;
-    TN_TRY(c->data ? tn_import_onnx_bytes(c->session, c->path, c->data, c->size, &c->options, &n->model)
-                   : tn_import_onnx(c->session, c->path, &c->options, &n->model));
+    TN_TRY(c->text   ? parse_text(c)
+           : c->data ? tn_import_onnx_bytes(c->session, c->path, c->data, c->size, &c->options, &n->model)
+                     : tn_import_onnx(c->session, c->path, &c->options, &n->model));
     c->imported = true;
     n->graph = n->model.module->graphs.at[0];
     describe_all(n);
@@ -85,6 +107,12 @@ tn_status tn_load_onnx_bytes(tn_session *session, const char *name, const void *
 {
     load_call c = {.session = session, .path = name, .data = data ? data : "", .size = size};
     return session && out && (data || size == 0) ? start_load(&c, options, out) : TN_USAGE;
+}
+
+tn_status tn_load_text(tn_session *session, const char *path, tn_network **out)
+{
+    load_call c = {.session = session, .path = path, .text = true};
+    return session && path && out ? start_load(&c, NULL, out) : TN_USAGE;
 }
 
 void tn_network_free(tn_network *network)

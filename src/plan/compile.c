@@ -58,8 +58,6 @@ static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_
     tn_session *session = exec->session;
     tn_lfunc *loop;
     TN_TRY(tn_cpu_lower(session, tile, exec->machine, &loop));
-    size_t index = exec->kernels.len;
-    loop->name = tn_format(&session->arena, "k%zu_%s", index, tile->name);
     tn_pass_options pass = {.vector = exec->machine->vector};
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
     tn_exec_kernel kernel = {.tile = tile, .loop = loop, .symbol = loop->name, .traps = block_traps(loop->body)};

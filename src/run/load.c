@@ -31,6 +31,8 @@ static tn_status run_init(struct tn_context *s)
         if (!exec->steps.at[i].step->init)
             continue;
         TN_TRY(prepare_buffers(s, exec->steps.at[i].step));
+        if (exec->steps.at[i].group > 0 || (exec->steps.at[i].kernel >= 0 && exec->kernels.at[exec->steps.at[i].kernel].nsizes > 0))
+            return tn_error(&s->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s runs at load, but depends on a size that only a run knows", exec->steps.at[i].name);
         if (exec->steps.at[i].kernel >= 0)
             TN_TRY(tn_state_plan_step(s, (int)i));
     }
