@@ -19,7 +19,7 @@ typedef struct product {
     axis_bound m, n, k;
     int64_t M, N, K;            /* extents */
     tn_dtype type;              /* of the accumulators */
-    int64_t width, rows, columns;
+    int64_t width, rows, columns, unroll;
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
     bool packed;                /* b's view is packed in panels of `columns` */
     const tn_top *store;        /* epilogue; NULL: into `out` */
@@ -160,59 +160,99 @@ static tn_lvalue *multiply_add(lower *L, tn_lbuilder *b, tn_dtype type, tn_lvalu
     return tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, x, y), acc);
 }
 
-/* tile[i][j] := sum over k of a[m0 + i, k] * b[k, n0 + j], i < rows. */
-static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t rows, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *tile)
+/* What a micro-kernel holds while it walks k. */
+typedef struct block {
+    int64_t rows, vectors;
+    tn_lvalue *batch, *n0;
+    tn_lvalue **row; /* m0 + i */
+    tn_lvalue **acc; /* rows x vectors register buffers */
+    tn_lvalue **right; /* vectors of b's row: loaded before the rows use them, so that one broadcast at a time is live */
+} block;
+
+/* acc[i][v] += a[m0 + i, k] * b[k, n0 + ...]: one value of k. */
+static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block *t, tn_lvalue *k)
 {
-    int64_t vectors = p->columns / p->width;
-    enum { MOST = 64 };
-    assert(rows * vectors <= MOST);
-    tn_lvalue *acc[MOST], *row[MOST], *x[MOST], *l;
-    tn_lbuilder lane, in = *b;
+    tn_lvalue *l;
+    tn_lbuilder lane;
     scope s = lower_open(L);
-    tn_lvalue *zero = tn_l_const(b, tn_lscalar(p->type), tn_number_from_int(p->type, 0));
-    for (int64_t i = 0; i < rows * vectors; i++) {
-        acc[i] = tn_l_alloc(b, "acc", p->type, TN_SPACE_REG, p->width);
-        l = lower_vector_loop(b, p->width, &lane);
-        tn_l_store(&lane, acc[i], l, zero, NULL);
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        row[i] = tn_l_fn2(b, TN_S_add, m0, tn_l_index(b, i));
-        lower_fact(L, &p->m, row[i]);
-    }
-    in = *b;
-    tn_lvalue *k = open_k(L, &in, p);
-    for (int64_t i = 0; i < rows; i++) {
-        element e = lower_element(L, &in, p->a, p->batch ? (tn_lvalue *[]){batch, row[i], k} : (tn_lvalue *[]){row[i], k});
-        x[i] = tn_l_cast(&in, or_zero(&in, e, p->a->type.dtype), p->type);
-    }
-    tn_lvalue *base = p->packed  ? packed_row(L, &in, p, batch, n0, k)
-                      : p->panel ? tn_l_fn2(&in, TN_S_mul, panel_row(L, &in, p, k), tn_l_index(&in, p->columns))
+    lower_fact(L, &p->k, k);
+    tn_lvalue *base = p->packed  ? packed_row(L, b, p, t->batch, t->n0, k)
+                      : p->panel ? tn_l_fn2(b, TN_S_mul, panel_row(L, b, p, k), tn_l_index(b, p->columns))
                                  : NULL;
-    for (int64_t v = 0; v < vectors; v++) {
+    for (int64_t v = 0; v < t->vectors; v++) {
         scope inner = lower_open(L);
-        l = lower_vector_loop(&in, p->width, &lane);
+        l = lower_vector_loop(b, p->width, &lane);
         tn_lvalue *j = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, v * p->width)), *y;
         if (base) {
             tn_lvalue *from = p->panel ? p->panel : L->buffer[p->b->def->view->buffer];
             y = tn_l_load(&lane, from, tn_l_fn2(&lane, TN_S_add, base, j), 1, NULL, NULL);
         } else {
-            tn_lvalue *n = tn_l_fn2(&lane, TN_S_add, n0, j);
-            element e = lower_element(L, &lane, p->b, p->batch ? (tn_lvalue *[]){batch, k, n} : (tn_lvalue *[]){k, n});
+            tn_lvalue *n = tn_l_fn2(&lane, TN_S_add, t->n0, j);
+            element e = lower_element(L, &lane, p->b, p->batch ? (tn_lvalue *[]){t->batch, k, n} : (tn_lvalue *[]){k, n});
             y = or_zero(&lane, e, p->b->type.dtype);
         }
-        y = tn_l_cast(&lane, y, p->type);
-        for (int64_t i = 0; i < rows; i++) {
-            tn_lvalue *a = acc[i * vectors + v];
-            tn_l_store(&lane, a, l, multiply_add(L, &lane, p->type, x[i], y, tn_l_load(&lane, a, l, 1, NULL, NULL)), NULL);
-        }
+        tn_l_store(&lane, t->right[v], l, tn_l_cast(&lane, y, p->type), NULL);
         lower_close(L, inner);
+    }
+    for (int64_t i = 0; i < t->rows; i++) {
+        element e = lower_element(L, b, p->a, p->batch ? (tn_lvalue *[]){t->batch, t->row[i], k} : (tn_lvalue *[]){t->row[i], k});
+        tn_lvalue *x = tn_l_cast(b, or_zero(b, e, p->a->type.dtype), p->type);
+        for (int64_t v = 0; v < t->vectors; v++) {
+            tn_lvalue *acc = t->acc[i * t->vectors + v];
+            l = lower_vector_loop(b, p->width, &lane);
+            tn_lvalue *y = tn_l_load(&lane, t->right[v], l, 1, NULL, NULL);
+            tn_l_store(&lane, acc, l, multiply_add(L, &lane, p->type, x, y, tn_l_load(&lane, acc, l, 1, NULL, NULL)), NULL);
+        }
+    }
+    lower_close(L, s);
+}
+
+/* tile[i][j] := sum over k of a[m0 + i, k] * b[k, n0 + j], i < rows. Several k an iteration: the loop's own work would cost ports that the
+ * multiply-adds need. */
+static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t rows, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *tile)
+{
+    enum { MOST = 64 };
+    tn_lvalue *acc[MOST], *row[MOST], *right[MOST], *l;
+    block t = {rows, p->columns / p->width, batch, n0, row, acc, right};
+    assert(rows * t.vectors <= MOST);
+    tn_lbuilder lane, in = *b;
+    scope s = lower_open(L);
+    tn_lvalue *zero = tn_l_const(b, tn_lscalar(p->type), tn_number_from_int(p->type, 0));
+    for (int64_t i = 0; i < rows * t.vectors; i++) {
+        acc[i] = tn_l_alloc(b, "acc", p->type, TN_SPACE_REG, p->width);
+        l = lower_vector_loop(b, p->width, &lane);
+        tn_l_store(&lane, acc[i], l, zero, NULL);
+    }
+    for (int64_t v = 0; v < t.vectors; v++)
+        right[v] = tn_l_alloc(b, "right", p->type, TN_SPACE_REG, p->width);
+    for (int64_t i = 0; i < rows; i++) {
+        row[i] = tn_l_fn2(b, TN_S_add, m0, tn_l_index(b, i));
+        lower_fact(L, &p->m, row[i]);
+    }
+    in = *b;
+    lower_open_ranges(L, &in, p->op);
+    tn_lvalue *count = lower_axis_count(L, &in, p->K, &p->k), *first = tn_l_index(&in, 0);
+    int64_t unroll = rows == p->rows ? p->unroll : 1, known;
+    if (unroll > 1) {
+        tn_lvalue *step = tn_l_index(&in, unroll);
+        tn_lvalue *whole = tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, tn_l_fn2(&in, TN_S_max, count, first), step), step);
+        tn_lop *loop = tn_l_for(&in, "k", first, whole, step, TN_FOR_SERIAL);
+        tn_lbuilder at = tn_l_in(&in, loop->region[0]);
+        for (int64_t u = 0; u < unroll; u++)
+            multiply_row(L, &at, p, &t, tn_l_fn2(&at, TN_S_add, loop->region[0]->arg, tn_l_index(&at, u)));
+        first = whole;
+    }
+    if (unroll == 1 || !tn_l_is_const(count, &known) || known % unroll) {
+        tn_lop *loop = tn_l_for(&in, "k", first, count, tn_l_index(&in, 1), TN_FOR_SERIAL);
+        tn_lbuilder at = tn_l_in(&in, loop->region[0]);
+        multiply_row(L, &at, p, &t, loop->region[0]->arg);
     }
     lower_close(L, s);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t v = 0; v < vectors; v++) {
+        for (int64_t v = 0; v < t.vectors; v++) {
             l = lower_vector_loop(b, p->width, &lane);
             tn_lvalue *at = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, i * p->columns + v * p->width));
-            tn_l_store(&lane, tile, at, tn_l_load(&lane, acc[i * vectors + v], l, 1, NULL, NULL), NULL);
+            tn_l_store(&lane, tile, at, tn_l_load(&lane, acc[i * t.vectors + v], l, 1, NULL, NULL), NULL);
         }
 }
 
@@ -337,6 +377,7 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
     p.width = tn_max(1, machine->vector.bits / tn_dtype_bits(p.type));
     p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
     p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
+    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits >= 512 ? 4 : 1);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
     bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
     if (!panels) /* no wider than the result */
