@@ -67,7 +67,7 @@ static void check_node(checker *k, const onnx_node_proto *p)
 {
     const char *op_type = onnx_text(k->c, p->op_type), *domain = onnx_domain(k->c, p->domain);
     int64_t version = onnx_version(k->opsets, k->nopsets, domain);
-    const onnx_function *f = onnx_find_function(k->c, op_type, domain);
+    const onnx_function *f = onnx_find_function(k->c, op_type, domain, p->overload);
     count_operator(k->c, op_type, domain);
     if (f)
         check_function(k, f);

@@ -3,7 +3,8 @@
 
 #include "import/onnx/internal.h"
 
-enum { MAX_NESTING = 40, MAX_NODES = 1 << 20 };
+/* What inlining and unrolling may come to: a fixed number of nodes, and a multiple of what the file has. */
+enum { MAX_NESTING = 40, FREE_NODES = 1 << 17, NODES_A_NODE = 16 };
 
 /* Names of one graph, subgraph or function body. */
 typedef struct onnx_scope {
@@ -302,9 +303,14 @@ static bool define_outputs(onnx_ctx *c, const onnx_node *n, bool ok)
 /* False only when it makes no sense to go on: a diagnostic about one node does not keep the others from being read. */
 static bool read_node(onnx_ctx *c, const onnx_node_proto *p)
 {
-    if (++c->nodes > MAX_NODES)
-        return fail(c, TN_UNSUPPORTED, here(c),
-                    "%s: more than 1048576 nodes when functions are inlined and loops unrolled", "the model");
+    if (c->stopped)
+        return false;
+    if (++c->nodes > FREE_NODES + NODES_A_NODE * c->proto->graph->node.len) {
+        c->stopped = true;
+        tn_error(c->session, TN_UNSUPPORTED, here(c),
+                 "the model grows to more than %zu nodes when functions are inlined and loops unrolled", c->nodes - 1);
+        return false;
+    }
     onnx_node *n = new_node(c, p);
     c->opset = onnx_version(c->scope->opsets, c->scope->nopsets, "");
     c->b.loc = n->loc;
@@ -312,7 +318,7 @@ static bool read_node(onnx_ctx *c, const onnx_node_proto *p)
     bool ok = read_inputs(c, p, n);
     if (ok) {
         read_attributes(c, p, n);
-        const onnx_function *f = onnx_find_function(c, n->op_type, n->domain);
+        const onnx_function *f = onnx_find_function(c, n->op_type, n->domain, p->overload);
         ok = f ? inline_function(c, n, f) : run_row(c, n);
         if (!ok && c->session->errors == c->errors_before)
             onnx_unsupported(c, n, "this form of the operator is not supported");

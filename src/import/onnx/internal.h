@@ -43,6 +43,7 @@ typedef struct onnx_ctx {
     tn_map functions;                   /* "domain:name" -> const onnx_function * */
     tn_map files;                       /* external data: location -> tn_file * */
     bool bad;                           /* the current node met a diagnostic */
+    bool stopped;                       /* a limit was hit: nothing more is read */
     size_t folded;                      /* bytes of constants made so far */
     size_t nodes;                       /* nodes read so far, inlined and repeated ones too */
     int depth;                          /* nesting of functions and subgraphs */
@@ -178,8 +179,8 @@ typedef struct onnx_row {
 } onnx_row;
 const onnx_row *onnx_find_row(onnx_ctx *c, const char *op_type, const char *domain, int64_t version); /* NULL: none */
 bool onnx_check_ranks(onnx_ctx *c, const onnx_node *n); /* against ranks.def */
-const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type,
-                                        const char *domain); /* of the model; NULL: none */
+const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain,
+                                        onnx_slice overload); /* of the model; NULL: none */
 /* Version of `domain` among `opsets`; 0 if it is not imported. "" and "ai.onnx" are one domain. */
 int64_t onnx_version(const onnx_opset *const *opsets, size_t count, const char *domain);
 const char *onnx_domain(onnx_ctx *c, onnx_slice domain); /* interned, "ai.onnx" as "" */

@@ -56,21 +56,22 @@ bool onnx_check_ranks(onnx_ctx *c, const onnx_node *n)
     return true;
 }
 
-static const char *function_key(onnx_ctx *c, const char *domain, const char *name)
+static const char *function_key(onnx_ctx *c, const char *domain, const char *name, onnx_slice overload)
 {
-    return tn_format(&c->session->arena, "%s:%s", domain, name);
+    return tn_format(&c->session->arena, "%s:%s:%s", domain, name, onnx_text(c, overload));
 }
 
-const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain)
+const onnx_function *onnx_find_function(onnx_ctx *c, const char *op_type, const char *domain, onnx_slice overload)
 {
     if (!c->proto->functions.len)
         return NULL;
     if (!c->functions.len)
         for (size_t i = 0; i < c->proto->functions.len; i++) {
             onnx_function *f = c->proto->functions.at[i];
-            *tn_map_at_str(&c->functions, function_key(c, onnx_domain(c, f->domain), onnx_text(c, f->name))) = f;
+            *tn_map_at_str(&c->functions,
+                           function_key(c, onnx_domain(c, f->domain), onnx_text(c, f->name), f->overload)) = f;
         }
-    return tn_map_get_str(&c->functions, function_key(c, domain, op_type));
+    return tn_map_get_str(&c->functions, function_key(c, domain, op_type, overload));
 }
 
 int64_t onnx_version(const onnx_opset *const *opsets, size_t count, const char *domain)
