@@ -131,6 +131,18 @@ const char *const *onnx_attr_strings(onnx_ctx *c, const onnx_node *n, const char
     return out;
 }
 
+/* A tensor that was copied counts towards the budget: a function's body may be read again and again. */
+static bool charge_copy(onnx_ctx *c, const onnx_node *n, const onnx_tensor *p, const tn_tensor *t)
+{
+    int64_t count;
+    size_t bytes;
+    bool borrowed = t->data == p->raw_data.at || t->data == p->float_data.at || t->data == p->int64_data.at ||
+                    t->data == p->double_data.at || t->data == p->uint64_data.at || p->data_location == 1;
+    if (borrowed || !tn_tensor_count(t, &count) || !tn_dtype_bytes(t->dtype, count, &bytes))
+        return true;
+    return onnx_charge(c, n, bytes);
+}
+
 const tn_tensor *onnx_attr_tensor(onnx_ctx *c, const onnx_node *n, const char *name)
 {
     const onnx_attribute *a = typed(c, n, name, TENSOR);
@@ -145,6 +157,8 @@ const tn_tensor *onnx_attr_tensor(onnx_ctx *c, const onnx_node *n, const char *n
         c->bad = true;
         return NULL;
     }
+    if (!charge_copy(c, n, a->t, t))
+        return NULL;
     t->name = NULL; /* names are for initializers */
     return t;
 }
