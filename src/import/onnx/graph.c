@@ -404,7 +404,8 @@ static bool inline_function(onnx_ctx *c, const onnx_node *n, const onnx_function
  * --------------------------------------------------------------------------------------------------------------------
  */
 
-static bool read_initializers(onnx_ctx *c, const onnx_graph *graph)
+/* n: the node whose subgraph this is; NULL: the model's own graph, read once. */
+static bool read_initializers(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph)
 {
     if (graph->sparse_initializer.len)
         return fail(c, TN_UNSUPPORTED, here(c), "%s are not supported", "sparse initializers");
@@ -413,7 +414,8 @@ static bool read_initializers(onnx_ctx *c, const onnx_graph *graph)
         tn_loc loc = {.file = c->path, .node = onnx_text(c, graph->initializer.at[i]->name)};
         c->b.loc = loc;
         void *value = FAILED;
-        if (onnx_tensor_data(c->session, c, loc, graph->initializer.at[i], t) == TN_OK)
+        if (onnx_tensor_data(c->session, c, loc, graph->initializer.at[i], t) == TN_OK &&
+            (!n || onnx_charge_copy(c, n, graph->initializer.at[i], t)))
             value = tn_constant(&c->b, t);
         if (!define(c, loc, loc.node, value ? value : FAILED))
             return false;
@@ -461,7 +463,7 @@ bool onnx_subgraph(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_
     bool ok = true;
     for (int i = 0; ok && i < ninputs; i++)
         ok = define(c, n->loc, onnx_text(c, graph->input.at[i]->name), inputs[i]);
-    ok = ok && read_initializers(c, graph) && read_nodes(c) && c->session->errors == errors &&
+    ok = ok && read_initializers(c, n, graph) && read_nodes(c) && c->session->errors == errors &&
          graph_outputs(c, graph, outputs);
     c->depth--;
     c->region = region.outer;
@@ -521,8 +523,8 @@ static bool read_model_graph(onnx_ctx *c, tn_graph *out)
     c->scope = &scope;
     c->region = &region;
     c->b = tn_builder_at_end(out->body, here(c));
-    if (!read_initializers(c, graph) || !read_graph_inputs(c, graph, out) || !check_dim_options(c) || !read_nodes(c) ||
-        c->session->errors != c->errors_before || !graph_outputs(c, graph, outputs))
+    if (!read_initializers(c, NULL, graph) || !read_graph_inputs(c, graph, out) || !check_dim_options(c) ||
+        !read_nodes(c) || c->session->errors != c->errors_before || !graph_outputs(c, graph, outputs))
         return false;
     for (size_t i = 0; i < graph->output.len; i++)
         if (onnx_is_sequence(c, outputs[i]))

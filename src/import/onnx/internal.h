@@ -167,6 +167,7 @@ bool onnx_shape_contents(onnx_ctx *c, const onnx_node *n, onnx_contents *out);
 void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark);
 /* Counts `bytes` made at compile time towards the folding budget; over it: a diagnostic and false. */
 bool onnx_charge(onnx_ctx *c, const onnx_node *n, size_t bytes);
+bool onnx_charge_copy(onnx_ctx *c, const onnx_node *n, const onnx_tensor *p, const tn_tensor *t); /* unless borrowed */
 void onnx_sweep(tn_block *block); /* erases operations whose results, and births of symbols, that nobody uses */
 
 /* ---- the table (table.c) and the check before the import (check.c)

@@ -132,7 +132,7 @@ const char *const *onnx_attr_strings(onnx_ctx *c, const onnx_node *n, const char
 }
 
 /* A tensor that was copied counts towards the budget: a function's body may be read again and again. */
-static bool charge_copy(onnx_ctx *c, const onnx_node *n, const onnx_tensor *p, const tn_tensor *t)
+bool onnx_charge_copy(onnx_ctx *c, const onnx_node *n, const onnx_tensor *p, const tn_tensor *t)
 {
     int64_t count;
     size_t bytes;
@@ -157,7 +157,7 @@ const tn_tensor *onnx_attr_tensor(onnx_ctx *c, const onnx_node *n, const char *n
         c->bad = true;
         return NULL;
     }
-    if (!charge_copy(c, n, a->t, t))
+    if (!onnx_charge_copy(c, n, a->t, t))
         return NULL;
     t->name = NULL; /* names are for initializers */
     return t;
