@@ -260,7 +260,11 @@ static bool rule_Slice(onnx_ctx *c, const onnx_node *n, contents *out)
 
 static bool rule_Unsqueeze(onnx_ctx *c, const onnx_node *n, contents *out)
 {
-    if (!get(c, n, 0, out) || out->rank != 0)
+    int count;
+    const tn_value *axes = onnx_in(n, 1);
+    if (!onnx_attr_ints(c, n, "axes", &count))
+        count = axes && axes->type.rank == 1 && tn_dim_is(axes->type.dim[0], 1) ? 1 : 0;
+    if (!get(c, n, 0, out) || out->rank != 0 || count != 1)
         return false;
     out->rank = 1;
     return true;
