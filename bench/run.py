@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Measures Tenon against the machine's limits and against ONNX Runtime.
+
+    bench/run.py                     all figures, as a table; a few minutes
+    bench/run.py --only matmul_1024  one figure (or a few: --only a --only b)
+    bench/run.py --json              one object a line: name, value, unit, limit, peer, ratio, goal, met
+    bench/run.py --threads 2         only this number of threads, where a figure is measured for several
+
+`limit` is what this machine can do at most, `peer` what ONNX Runtime takes for the same model, inputs and threads; both are measured in turns with
+Tenon in the same run, because clocks and neighbours change. In each turn every side has some tenths of a second, its fastest run counts;
+`value`, `limit` and `peer` are medians over the turns, `ratio` is the median of the turns' ratios: value / limit where there is a limit, else
+value / peer. Outputs are compared with the peer's before anything is timed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnxruntime
+
+import models
+import tenon
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TURNS, SECONDS = 5, 0.25
+
+
+def aligned(array):
+    """A copy at a multiple of 64 bytes, as a caller who cares would have it."""
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    copy = raw[start:start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+# ---- the sides --------------------------------------------------------------------------------------------------------------
+
+class Limits:
+    """Talks with bench/limits, which measures what a core can do."""
+
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, request):
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def fma(self):
+        return self.ask(f"fma {SECONDS / 2}")
+
+    def copy(self, count):
+        return self.ask(f"copy {count} {SECONDS}")
+
+
+class Peer:
+    """ONNX Runtime with its inputs and outputs in place."""
+
+    def __init__(self, model, threads, inputs):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        start = time.perf_counter()
+        self.session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self.compile_ms = (time.perf_counter() - start) * 1e3
+        self.names = [output.name for output in self.session.get_outputs()]
+        self.values = self.session.run(self.names, inputs)
+        self.binding = self.session.io_binding()
+        self.kept = [onnxruntime.OrtValue.ortvalue_from_numpy(value) for value in [*inputs.values(), *self.values]]
+        for name, value in zip(inputs, self.kept):
+            self.binding.bind_ortvalue_input(name, value)
+        for name, value in zip(self.names, self.kept[len(inputs):]):
+            self.binding.bind_ortvalue_output(name, value)
+
+    def run(self):
+        self.session.run_with_iobinding(self.binding)
+
+    def outputs(self):
+        return self.values
+
+
+def fastest_ms(side, seconds):
+    best, end = float("inf"), time.perf_counter() + seconds
+    while True:
+        start = time.perf_counter()
+        side.run()
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            return best * 1e3
+
+
+# ---- figures ----------------------------------------------------------------------------------------------------------------
+
+FIGURES = {}
+
+
+def figure(function):
+    FIGURES[function.__name__] = function
+    return function
+
+
+def turns(ours, limit=None, peer=None, count=TURNS, seconds=SECONDS):
+    """Medians of (ours, limit, peer, ours / limit or ours / peer) over the turns; each side a function without arguments."""
+    rows = []
+    for _ in range(count):
+        mine, most, theirs = ours(), limit() if limit else None, peer() if peer else None
+        time.sleep(0.01)  # the peer's threads spin for a while after a run
+        rows.append((mine, most, theirs, mine / (most or theirs) if most or theirs else None))
+    return [statistics.median(column) if column[0] is not None else None for column in zip(*rows)]
+
+
+def row(name, unit, measured, goal=None, met=None):
+    value, limit, peer, ratio = measured
+    return {"name": name, "value": value, "unit": unit, "limit": limit, "peer": peer, "ratio": ratio, "goal": goal,
+            "met": met(ratio) if met and ratio is not None else None}
+
+
+def compare(name, ours, theirs):
+    for i, (mine, their) in enumerate(zip(ours, theirs)):
+        if mine.shape != their.shape:
+            raise tenon.Error(f"{name}: output {i} has shape {mine.shape}, the peer's {their.shape}")
+        scale = np.abs(their).mean() + np.abs(their)
+        if not np.all(np.abs(mine - their) <= 1e-3 * scale + 1e-6):
+            raise tenon.Error(f"{name}: output {i} differs from the peer's by {np.max(np.abs(mine - their)):.3g}")
+
+
+def floats(seed, *shape):
+    return aligned(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+class Bench:
+    def __init__(self, build, threads):
+        self.tenon, self.build = tenon.Library(build / "libtenon.so"), build
+        self.limits, self.threads = Limits(build / "bench" / "limits"), threads
+
+    def thread_counts(self):
+        return [self.threads] if self.threads else [n for n in (1, 2) if n <= len(os.sched_getaffinity(0))]
+
+    def pair(self, name, model, inputs, threads):
+        """Tenon and ONNX Runtime on one model, outputs compared."""
+        ours, theirs = self.tenon.load(model, threads, inputs), Peer(model, threads, inputs)
+        compare(name, ours.outputs(), theirs.outputs())
+        return ours, theirs
+
+    def against_peer(self, name, model, inputs, goal, met, count=TURNS, seconds=SECONDS):
+        for threads in self.thread_counts():
+            label = f"{name}/{threads}"
+            ours, theirs = self.pair(label, model, inputs, threads)
+            measured = turns(self, lambda: fastest_ms(ours, seconds), None, lambda: fastest_ms(theirs, seconds), count)
+            yield row(label, "ms", measured, goal, met)
+            ours.close()
+
+
+@figure
+def fma_peak(bench):
+    """The rate of f32 multiply-adds on registers that one core reaches."""
+    yield row("fma_peak", "GFLOP/s", turns(bench.limits.fma))
+
+
+@figure
+def copy(bench):
+    """64 MB to 64 MB on one core, counting bytes read and written."""
+    count = 4096 * 4096 * 4
+    yield row("copy", "GB/s", turns(lambda: 2 * count / bench.limits.copy(count) * 1e-6))
+
+
+def matmul(bench, name, n, model, least):
+    inputs = {"a": floats(1, n, n)}
+    if name.endswith("_inputs"):
+        inputs["b"] = floats(2, n, n)
+    ours, theirs = bench.pair(name, model(), inputs, 1)
+    rate = lambda side: 2 * n ** 3 / fastest_ms(side, SECONDS) * 1e-6
+    measured = turns(lambda: rate(ours), bench.limits.fma, lambda: rate(theirs))
+    yield row(name, "GFLOP/s", measured, f"at least {least} of the limit", lambda ratio: ratio >= least)
+    ours.close()
+
+
+@figure
+def matmul_1024(bench):
+    """1024^3 f32 product with a constant, one core."""
+    yield from matmul(bench, "matmul_1024", 1024, models.matmul_1024, 0.85)
+
+
+@figure
+def matmul_1024_inputs(bench):
+    """The same, both operands inputs."""
+    yield from matmul(bench, "matmul_1024_inputs", 1024, models.matmul_1024_inputs, 0.85)
+
+
+@figure
+def matmul_512(bench):
+    yield from matmul(bench, "matmul_512", 512, models.matmul_512, 0.80)
+
+
+@figure
+def matmul_512_inputs(bench):
+    yield from matmul(bench, "matmul_512_inputs", 512, models.matmul_512_inputs, 0.80)
+
+
+def memory_bound(bench, name, model, inputs, count, goal, met):
+    ours, theirs = bench.pair(name, model, inputs, 1)
+    measured = turns(lambda: fastest_ms(ours, SECONDS), lambda: bench.limits.copy(count), lambda: fastest_ms(theirs, SECONDS))
+    yield row(name, "ms", measured, goal, met)
+    ours.close()
+
+
+@figure
+def softmax_4096(bench):
+    """Softmax written out over rows of 4096, 4096 of them, one core; the limit is a copy of as many bytes."""
+    yield from memory_bound(bench, "softmax_4096", models.softmax_4096(), {"x": floats(3, 4096, 4096)}, 4 << 24, "at most 1.3 copies",
+                            lambda ratio: ratio <= 1.3)
+
+
+@figure
+def layernorm_4096(bench):
+    """LayerNorm written out, likewise."""
+    yield from memory_bound(bench, "layernorm_4096", models.layernorm_4096(), {"x": floats(4, 4096, 4096)}, 4 << 24, "at most 1.3 copies",
+                            lambda ratio: ratio <= 1.3)
+
+
+@figure
+def elementwise(bench):
+    """A random chain of 24 elementwise operations on 16 MB inputs, one core; the limit is a copy of one of them."""
+    inputs = {"x": floats(5, 2048, 2048), "y": floats(6, 2048, 2048), "row": floats(7, 2048)}
+    yield from memory_bound(bench, "elementwise", models.elementwise(), inputs, 2048 * 2048 * 4, None, None)
+
+
+IMAGE = {"gpu_0/data_0": lambda: floats(8, 1, 3, 224, 224)}
+
+
+def image():
+    return {name: make() for name, make in IMAGE.items()}
+
+
+def cold_compile(bench, model, threads):
+    """Milliseconds from a new process's first look at the file to a network that is ready to run."""
+    out = subprocess.run([bench.build / "tenon", "bench", model, "--json", "--seconds=0", f"--threads={threads}"], capture_output=True, text=True)
+    if out.returncode:
+        raise tenon.Error(out.stderr.strip())
+    return json.loads(out.stdout)["compile_ms"]
+
+
+def compile_figure(bench, name, model, inputs, goal=None, met=None):
+    threads = bench.threads or bench.thread_counts()[-1]
+    value, limit, peer, ratio = turns(lambda: cold_compile(bench, model, threads), None, lambda: Peer(model, threads, inputs).compile_ms, 3)
+    result = row(f"{name}/{threads}", "ms", (value, limit, peer, ratio), goal)
+    result["met"] = met(value) if met else None
+    yield result
+
+
+@figure
+def resnet50_compile(bench):
+    """Cold compile of light_resnet50 to ready to run; the peer's figure is the creation of its session."""
+    yield from compile_figure(bench, "resnet50_compile", models.resnet50(), image(), "below 2000 ms", lambda ms: ms < 2000)
+
+
+@figure
+def resnet50_weights_compile(bench):
+    """The same network with 100 MB of weights in the file, all of them different."""
+    yield from compile_figure(bench, "resnet50_weights_compile", models.resnet50_weights(), image())
+
+
+@figure
+def resnet50_run(bench):
+    """Batch 1, 224 x 224."""
+    yield from bench.against_peer("resnet50_run", models.resnet50(), image(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.5)
+
+
+@figure
+def resnet50_weights_run(bench):
+    yield from bench.against_peer("resnet50_weights_run", models.resnet50_weights(), image(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.5)
+
+
+def sentence():
+    random = np.random.default_rng(9)
+    keep = np.ones((1, models.SEQUENCE), np.int64)
+    keep[:, 100:] = 0
+    values = {"input_ids": random.integers(0, models.WORDS, keep.shape), "token_type_ids": np.zeros_like(keep), "attention_mask": keep}
+    return {name: aligned(value) for name, value in values.items()}
+
+
+@figure
+def bert_base(bench):
+    """12 layers, hidden 768, 12 heads, batch 1, sequence 128, f32."""
+    yield from bench.against_peer("bert_base", models.bert_base(), sentence(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.7)
+
+
+@figure
+def bert_base_compile(bench):
+    yield from compile_figure(bench, "bert_base_compile", models.bert_base(), sentence())
+
+
+@figure
+def magika(bench):
+    """Type of a file from 2048 bytes."""
+    inputs = {"bytes": aligned(np.random.default_rng(10).integers(0, 257, (1, 2048)).astype(np.int32))}
+    yield from bench.against_peer("magika", models.magika(), inputs, None, None)
+
+
+@figure
+def mtcnn(bench):
+    """Face detection, three networks: a 12 x 12 detector over a picture of 240 x 320, then 16 candidates of 24 x 24, then 4 of 48 x 48."""
+    sizes = {"pnet": ("input_1", 1, 240, 320, 3), "rnet": ("input_2", 16, 24, 24, 3), "onet": ("input_3", 4, 48, 48, 3)}
+    for name, (argument, *shape) in sizes.items():
+        yield from bench.against_peer(f"mtcnn_{name}", models.mtcnn(name), {argument: floats(11, *shape)}, None, None, 3)
+
+
+@figure
+def kernel_compile(bench):
+    """Compile time of ResNet-50 and BERT divided by their distinct kernels, one thread."""
+    for name, model, inputs in (("resnet50", models.resnet50(), image()), ("bert_base", models.bert_base(), sentence())):
+        times, kernels = [], 0
+        for _ in range(3):
+            network = bench.tenon.load(model, 1, inputs)
+            info = network.info()
+            kernels = info.kernels
+            times.append((info.lower_seconds + info.emit_seconds + info.link_seconds) * 1e3 / max(kernels, 1))
+            network.close()
+        result = row(f"kernel_compile_{name}", "ms", (statistics.median(times), None, None, None))
+        result["kernels"] = kernels
+        yield result
+
+
+@figure
+def import_bert(bench):
+    """Reading the 438 MB file of BERT into a graph; weights stay where the file is mapped."""
+    times = []
+    for _ in range(3):
+        network = bench.tenon.load(models.bert_base(), 2, sentence())
+        times.append(network.import_ms)
+        network.close()
+    yield row("import_bert", "ms", (statistics.median(times), None, None, None))
+
+
+# ---- reporting -----------------------------------------------------------------------------------------------------------------
+
+def number(value):
+    return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def show(result, as_json):
+    if as_json:
+        print(json.dumps({key: round(value, 6) if isinstance(value, float) else value for key, value in result.items()}), flush=True)
+        return
+    if "error" in result:
+        print(f"{result['name']:24} {result['error']}", flush=True)
+        return
+    verdict = "" if result["met"] is None else "yes" if result["met"] else "NO"
+    print(f"{result['name']:24} {number(result['value']):>9} {result['unit']:8} {number(result['limit']):>9} {number(result['peer']):>9} "
+          f"{number(result['ratio']):>8}  {result['goal'] or '':28} {verdict}", flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Measures Tenon against this machine's limits and against ONNX Runtime.")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a figure to measure (default: all)")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="instead of 1 and 2")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", metavar="DIR", help="a release build")
+    parser.add_argument("--list", action="store_true", help="names of the figures")
+    options = parser.parse_args()
+    unknown = [name for name in options.only if name not in FIGURES]
+    if unknown:
+        parser.error(f"no figure is called {unknown[0]}; there are: {', '.join(FIGURES)}")
+    return options
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for name, function in FIGURES.items():
+            print(f"{name:26} {(function.__doc__ or '').splitlines()[0] if function.__doc__ else ''}")
+        return 0
+    bench, failed = Bench(options.build, options.threads), False
+    if not options.json:
+        print(f"{'figure/threads':24} {'value':>9} {'unit':8} {'limit':>9} {'peer':>9} {'ratio':>8}  {'goal':28} met")
+    for name in options.only or FIGURES:
+        try:
+            for result in FIGURES[name](bench):
+                show(result, options.json)
+        except tenon.Error as error:
+            failed = True
+            show({"name": name, "error": str(error)}, options.json)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
