@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- constants ---------------------------------------------------------------------------------------------------------- */
+/* ---- constants
+ * ---------------------------------------------------------------------------------------------------------- */
 
 tn_value *emit_number(onnx_ctx *c, tn_dtype dtype, double value)
 {
@@ -55,17 +56,45 @@ tn_value *emit_doubles(onnx_ctx *c, tn_dtype dtype, const double *values, int64_
     return tn_constant(&c->b, tensor);
 }
 
-/* ---- elementwise ---------------------------------------------------------------------------------------------------------- */
+/* ---- elementwise
+ * ---------------------------------------------------------------------------------------------------------- */
 
-tn_value *emit_add(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_add, x, y); }
-tn_value *emit_sub(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_subtract, x, y); }
-tn_value *emit_mul(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_multiply, x, y); }
-tn_value *emit_div(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_divide, x, y); }
-tn_value *emit_max(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_maximum, x, y); }
-tn_value *emit_min(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_minimum, x, y); }
-tn_value *emit_and(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_and, x, y); }
-tn_value *emit_or(onnx_ctx *c, tn_value *x, tn_value *y) { return tn_binary_b(&c->b, TN_OP_or, x, y); }
-tn_value *emit_unary(onnx_ctx *c, tn_opcode code, tn_value *x) { return tn_unary(&c->b, code, x); }
+tn_value *emit_add(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_add, x, y);
+}
+tn_value *emit_sub(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_subtract, x, y);
+}
+tn_value *emit_mul(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_multiply, x, y);
+}
+tn_value *emit_div(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_divide, x, y);
+}
+tn_value *emit_max(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_maximum, x, y);
+}
+tn_value *emit_min(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_minimum, x, y);
+}
+tn_value *emit_and(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_and, x, y);
+}
+tn_value *emit_or(onnx_ctx *c, tn_value *x, tn_value *y)
+{
+    return tn_binary_b(&c->b, TN_OP_or, x, y);
+}
+tn_value *emit_unary(onnx_ctx *c, tn_opcode code, tn_value *x)
+{
+    return tn_unary(&c->b, code, x);
+}
 
 tn_value *emit_add_number(onnx_ctx *c, tn_value *x, double value)
 {
@@ -102,7 +131,8 @@ tn_value *emit_select(onnx_ctx *c, tn_value *pred, tn_value *x, tn_value *y)
 
 tn_value *emit_clamp(onnx_ctx *c, tn_value *x, double low, double high)
 {
-    return !x ? NULL : emit_min(c, emit_max(c, x, emit_number(c, x->type.dtype, low)), emit_number(c, x->type.dtype, high));
+    return !x ? NULL
+              : emit_min(c, emit_max(c, x, emit_number(c, x->type.dtype, low)), emit_number(c, x->type.dtype, high));
 }
 
 tn_value *emit_floor_mod(onnx_ctx *c, tn_value *x, tn_value *y)
@@ -110,7 +140,8 @@ tn_value *emit_floor_mod(onnx_ctx *c, tn_value *x, tn_value *y)
     tn_value *rest = tn_binary_b(&c->b, TN_OP_remainder, x, y);
     if (!rest || tn_dtype_class(rest->type.dtype) == TN_CLASS_UINT)
         return rest;
-    tn_value *apart = tn_binary_b(&c->b, TN_OP_xor, emit_compare_number(c, "LT", rest, 0), emit_compare_number(c, "LT", y, 0));
+    tn_value *apart =
+        tn_binary_b(&c->b, TN_OP_xor, emit_compare_number(c, "LT", rest, 0), emit_compare_number(c, "LT", y, 0));
     tn_value *fix = emit_and(c, apart, emit_compare_number(c, "NE", rest, 0));
     return emit_select(c, fix, emit_add(c, rest, y), rest);
 }
@@ -124,7 +155,8 @@ tn_value *emit_softplus(onnx_ctx *c, tn_value *x)
     return emit_add(c, emit_max(c, x, emit_number(c, x->type.dtype, 0)), emit_unary(c, TN_OP_log_plus_one, small));
 }
 
-/* ---- shape ---------------------------------------------------------------------------------------------------------------- */
+/* ---- shape
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 tn_dim emit_dim(onnx_ctx *c, int64_t value)
 {
@@ -134,7 +166,8 @@ tn_dim emit_dim(onnx_ctx *c, int64_t value)
 tn_value *emit_size(onnx_ctx *c, tn_dim dim, tn_dtype dtype)
 {
     if (tn_dim_is_const(dim))
-        return tn_is_float(dtype) ? emit_number(c, dtype, (double)dim->value) : tn_int_constant(&c->b, dtype, dim->value);
+        return tn_is_float(dtype) ? emit_number(c, dtype, (double)dim->value)
+                                  : tn_int_constant(&c->b, dtype, dim->value);
     return tn_convert(&c->b, tn_dimension(&c->b, dim), dtype);
 }
 
@@ -161,7 +194,8 @@ static bool has_rank(onnx_ctx *c, const tn_value *x, int rank)
 {
     if (!x || x->type.rank == rank)
         return x != NULL;
-    tn_error(c->session, TN_INVALID, c->b.loc, "an operand of rank %d is expected here, found rank %d", rank, x->type.rank);
+    tn_error(c->session, TN_INVALID, c->b.loc, "an operand of rank %d is expected here, found rank %d", rank,
+             x->type.rank);
     c->b.failed = true;
     return false;
 }
@@ -174,16 +208,6 @@ tn_value *emit_broadcast(onnx_ctx *c, tn_value *x, const tn_dim *dims, int rank,
 tn_value *emit_transpose(onnx_ctx *c, tn_value *x, const int64_t *permutation, int n)
 {
     return has_rank(c, x, n) ? tn_transpose(&c->b, x, permutation) : NULL;
-}
-
-bool emit_rank(onnx_ctx *c, const onnx_node *n, int i, int least, int most)
-{
-    const tn_value *x = onnx_in(n, i);
-    if (!x || (x->type.rank >= least && x->type.rank <= most))
-        return true;
-    if (least == most)
-        return onnx_error(c, n, "input %d must have rank %d, found %d", i, least, x->type.rank);
-    return onnx_error(c, n, "input %d must have a rank from %d to %d, found %d", i, least, most, x->type.rank);
 }
 
 tn_value *emit_along(onnx_ctx *c, tn_value *x, const tn_type *like, int axis)
@@ -235,9 +259,13 @@ tn_value *emit_take(onnx_ctx *c, tn_value *x, tn_value *indices, int axis)
             offset[noffset++] = i;
     }
     tn_attr attrs[] = {
-        ints_attr(TN_A_offset_dims, offset, noffset), ints_attr(TN_A_collapsed_slice_dims, at, 1),
-        ints_attr(TN_A_operand_batching_dims, NULL, 0), ints_attr(TN_A_indices_batching_dims, NULL, 0),
-        ints_attr(TN_A_start_index_map, at, 1), int_attr(TN_A_index_vector_dim, 1), dims_attr(TN_A_sizes, sizes, rank),
+        ints_attr(TN_A_offset_dims, offset, noffset),
+        ints_attr(TN_A_collapsed_slice_dims, at, 1),
+        ints_attr(TN_A_operand_batching_dims, NULL, 0),
+        ints_attr(TN_A_indices_batching_dims, NULL, 0),
+        ints_attr(TN_A_start_index_map, at, 1),
+        int_attr(TN_A_index_vector_dim, 1),
+        dims_attr(TN_A_sizes, sizes, rank),
     };
     return first_result(tn_build(&c->b, TN_OP_gather, (tn_value *[]){x, indices}, 2, attrs, TN_COUNT(attrs), NULL, 0));
 }
@@ -256,9 +284,13 @@ tn_value *emit_take_nd(onnx_ctx *c, tn_value *x, tn_value *indices)
             offset[i - k] = i - k + 1;
     }
     tn_attr attrs[] = {
-        ints_attr(TN_A_offset_dims, offset, rank - k), ints_attr(TN_A_collapsed_slice_dims, leading, k),
-        ints_attr(TN_A_operand_batching_dims, NULL, 0), ints_attr(TN_A_indices_batching_dims, NULL, 0),
-        ints_attr(TN_A_start_index_map, leading, k), int_attr(TN_A_index_vector_dim, 1), dims_attr(TN_A_sizes, sizes, rank),
+        ints_attr(TN_A_offset_dims, offset, rank - k),
+        ints_attr(TN_A_collapsed_slice_dims, leading, k),
+        ints_attr(TN_A_operand_batching_dims, NULL, 0),
+        ints_attr(TN_A_indices_batching_dims, NULL, 0),
+        ints_attr(TN_A_start_index_map, leading, k),
+        int_attr(TN_A_index_vector_dim, 1),
+        dims_attr(TN_A_sizes, sizes, rank),
     };
     return first_result(tn_build(&c->b, TN_OP_gather, (tn_value *[]){x, indices}, 2, attrs, TN_COUNT(attrs), NULL, 0));
 }
@@ -287,12 +319,17 @@ tn_value *emit_put_nd(onnx_ctx *c, tn_value *x, tn_value *indices, tn_value *upd
             window[i - k] = i - k + 1;
     }
     tn_attr attrs[] = {
-        ints_attr(TN_A_update_window_dims, window, rank - k), ints_attr(TN_A_inserted_window_dims, leading, k),
-        ints_attr(TN_A_input_batching_dims, NULL, 0), ints_attr(TN_A_scatter_indices_batching_dims, NULL, 0),
-        ints_attr(TN_A_scatter_dims_to_operand_dims, leading, k), int_attr(TN_A_index_vector_dim, 1),
+        ints_attr(TN_A_update_window_dims, window, rank - k),
+        ints_attr(TN_A_inserted_window_dims, leading, k),
+        ints_attr(TN_A_input_batching_dims, NULL, 0),
+        ints_attr(TN_A_scatter_indices_batching_dims, NULL, 0),
+        ints_attr(TN_A_scatter_dims_to_operand_dims, leading, k),
+        int_attr(TN_A_index_vector_dim, 1),
     };
-    tn_block *region = combine == TN_OP_return ? replace_block(c, x->type.dtype) : tn_combine_block(c->b.graph, combine, x->type.dtype);
-    return first_result(tn_build(&c->b, TN_OP_scatter, (tn_value *[]){x, indices, updates}, 3, attrs, TN_COUNT(attrs), &region, 1));
+    tn_block *region = combine == TN_OP_return ? replace_block(c, x->type.dtype)
+                                               : tn_combine_block(c->b.graph, combine, x->type.dtype);
+    return first_result(
+        tn_build(&c->b, TN_OP_scatter, (tn_value *[]){x, indices, updates}, 3, attrs, TN_COUNT(attrs), &region, 1));
 }
 
 tn_value *emit_axis_to_last(onnx_ctx *c, tn_value *x, int axis)
@@ -318,7 +355,8 @@ tn_value *emit_axis_from_last(onnx_ctx *c, tn_value *x, int axis)
     return tn_transpose(&c->b, x, permutation);
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------------ */
+/* ---- reductions
+ * ------------------------------------------------------------------------------------------------------------ */
 
 tn_value *emit_reduce(onnx_ctx *c, tn_opcode combine, tn_value *x, const int64_t *axes, int n)
 {
@@ -419,16 +457,17 @@ tn_value *emit_window(onnx_ctx *c, tn_opcode combine, tn_value *x, const tn_dim 
     for (int i = 0; i < rank; i++)
         ones[i] = 1;
     tn_attr attrs[] = {
-        dims_attr(TN_A_window, window, rank), ints_attr(TN_A_window_strides, strides ? strides : ones, rank),
+        dims_attr(TN_A_window, window, rank),      ints_attr(TN_A_window_strides, strides ? strides : ones, rank),
         ints_attr(TN_A_base_dilation, ones, rank), ints_attr(TN_A_window_dilation, dilations ? dilations : ones, rank),
-        dims_attr(TN_A_padding_low, low, rank), dims_attr(TN_A_padding_high, high, rank),
+        dims_attr(TN_A_padding_low, low, rank),    dims_attr(TN_A_padding_high, high, rank),
     };
     tn_block *region = tn_combine_block(c->b.graph, combine, x->type.dtype);
     tn_value *operands[] = {x, emit_identity(c, combine, x->type.dtype)};
     return first_result(tn_build(&c->b, TN_OP_reduce_window, operands, 2, attrs, TN_COUNT(attrs), &region, 1));
 }
 
-/* Known length: log2(n) steps, each adding the array moved by 1, 2, 4, … (Hillis and Steele, 1986). Unknown: one window a position. */
+/* Known length: log2(n) steps, each adding the array moved by 1, 2, 4, … (Hillis and Steele, 1986). Unknown: one window
+ * a position. */
 tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
 {
     if (!x)
@@ -446,12 +485,14 @@ tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
     for (int64_t step = 1; step < length->value; step *= 2) {
         low[axis] = emit_dim(c, step);
         high[axis] = emit_dim(c, -step);
-        x = tn_binary(&c->b, combine, x, emit_pad_zero(c, x, low, high, emit_identity(c, combine, x ? x->type.dtype : TN_F32)));
+        x = tn_binary(&c->b, combine, x,
+                      emit_pad_zero(c, x, low, high, emit_identity(c, combine, x ? x->type.dtype : TN_F32)));
     }
     return x;
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------------- */
+/* ---- products
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static tn_value *with_batch(onnx_ctx *c, tn_value *x, const tn_type *batch)
 {
@@ -521,9 +562,11 @@ tn_value *emit_matmul(onnx_ctx *c, tn_value *x, tn_value *y)
     return tn_reshape(&c->b, product, dims, rank);
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------------------------------ */
+/* ---- loops
+ * ------------------------------------------------------------------------------------------------------------------ */
 
-bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int n, emit_body *body, void *context, tn_value **final)
+bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int n, emit_body *body, void *context,
+                       tn_value **final)
 {
     tn_value *start[33], *carried[33], *next[33];
     if (!trips || n > 32)
@@ -556,7 +599,8 @@ bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int 
     return loop != NULL;
 }
 
-/* ---- random numbers ------------------------------------------------------------------------------------------------------------ */
+/* ---- random numbers
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static tn_value *word(onnx_ctx *c, uint32_t value)
 {
@@ -597,7 +641,8 @@ static void positions(onnx_ctx *c, const tn_dim *dims, int rank, tn_value *x[2])
         weight = tn_dim_mul(c->session, weight, dims[i]);
     }
     x[0] = tn_convert(&c->b, at, TN_U32);
-    x[1] = tn_convert(&c->b, tn_binary_b(&c->b, TN_OP_shift_right_logical, at, tn_int_constant(&c->b, TN_U64, 32)), TN_U32);
+    x[1] = tn_convert(&c->b, tn_binary_b(&c->b, TN_OP_shift_right_logical, at, tn_int_constant(&c->b, TN_U64, 32)),
+                      TN_U32);
 }
 
 static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank, tn_value *x[2])
@@ -607,7 +652,8 @@ static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, in
         uint64_t bits;
     } seed = {.bits = c->nodes};
     if (onnx_has_attr(n, "seed")) /* Dropout's is an integer */
-        seed.number = strcmp(n->op_type, "Dropout") == 0 ? (double)onnx_attr_int(c, n, "seed", 0) : onnx_attr_float(c, n, "seed", 0);
+        seed.number = strcmp(n->op_type, "Dropout") == 0 ? (double)onnx_attr_int(c, n, "seed", 0)
+                                                         : onnx_attr_float(c, n, "seed", 0);
     uint64_t mixed = tn_hash_u64(seed.bits + 1);
     positions(c, dims, rank, x);
     threefry(c, (uint32_t[]){(uint32_t)mixed, (uint32_t)(mixed >> 32)}, x);

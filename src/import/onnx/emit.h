@@ -5,15 +5,17 @@
 
 #include "import/onnx/internal.h"
 
-/* ---- constants ---------------------------------------------------------------------------------------------------------- */
-tn_value *emit_number(onnx_ctx *c, tn_dtype dtype, double value);             /* rank 0 */
-tn_value *emit_lowest(onnx_ctx *c, tn_dtype dtype);                           /* identity of max: -inf, INT_MIN, false */
-tn_value *emit_highest(onnx_ctx *c, tn_dtype dtype);                          /* identity of min */
-tn_value *emit_identity(onnx_ctx *c, tn_opcode combine, tn_dtype dtype);        /* of add, multiply, maximum, minimum, or */
-tn_value *emit_fill(onnx_ctx *c, tn_value *scalar, const tn_dim *dims, int rank); /* rank 0 to any shape */
+/* ---- constants
+ * ---------------------------------------------------------------------------------------------------------- */
+tn_value *emit_number(onnx_ctx *c, tn_dtype dtype, double value);        /* rank 0 */
+tn_value *emit_lowest(onnx_ctx *c, tn_dtype dtype);                      /* identity of max: -inf, INT_MIN, false */
+tn_value *emit_highest(onnx_ctx *c, tn_dtype dtype);                     /* identity of min */
+tn_value *emit_identity(onnx_ctx *c, tn_opcode combine, tn_dtype dtype); /* of add, multiply, maximum, minimum, or */
+tn_value *emit_fill(onnx_ctx *c, tn_value *scalar, const tn_dim *dims, int rank);         /* rank 0 to any shape */
 tn_value *emit_doubles(onnx_ctx *c, tn_dtype dtype, const double *values, int64_t count); /* rank 1 constant */
 
-/* ---- elementwise; operands of one type, shapes broadcast ------------------------------------------------------------------ */
+/* ---- elementwise; operands of one type, shapes broadcast
+ * ------------------------------------------------------------------ */
 tn_value *emit_add(onnx_ctx *c, tn_value *x, tn_value *y);
 tn_value *emit_sub(onnx_ctx *c, tn_value *x, tn_value *y);
 tn_value *emit_mul(onnx_ctx *c, tn_value *x, tn_value *y);
@@ -33,7 +35,8 @@ tn_value *emit_clamp(onnx_ctx *c, tn_value *x, double low, double high);
 tn_value *emit_floor_mod(onnx_ctx *c, tn_value *x, tn_value *y);
 tn_value *emit_softplus(onnx_ctx *c, tn_value *x);
 
-/* ---- shape ---------------------------------------------------------------------------------------------------------------- */
+/* ---- shape
+ * ---------------------------------------------------------------------------------------------------------------- */
 tn_dim emit_dim(onnx_ctx *c, int64_t value);
 tn_value *emit_size(onnx_ctx *c, tn_dim dim, tn_dtype dtype); /* rank 0, converted from i64 */
 tn_value *emit_reshape(onnx_ctx *c, tn_value *x, int rank, const tn_dim *dims);
@@ -42,8 +45,6 @@ tn_value *emit_reshape(onnx_ctx *c, tn_value *x, int rank, const tn_dim *dims);
 /* broadcast_in_dim and transpose of a value that should have rank n; a diagnostic when a file gave it another. */
 tn_value *emit_broadcast(onnx_ctx *c, tn_value *x, const tn_dim *dims, int rank, const int64_t *axes, int n);
 tn_value *emit_transpose(onnx_ctx *c, tn_value *x, const int64_t *permutation, int n);
-/* Input i is absent or has a rank in [least, most]; a diagnostic otherwise. */
-bool emit_rank(onnx_ctx *c, const onnx_node *n, int i, int least, int most);
 /* Slices one axis: [start, limit) by step. */
 tn_value *emit_slice_axis(onnx_ctx *c, tn_value *x, int axis, tn_dim start, tn_dim limit, int64_t step);
 /* x of rank 1 along `axis` of the shape of `like`. */
@@ -52,21 +53,25 @@ tn_value *emit_iota_like(onnx_ctx *c, tn_dtype dtype, const tn_type *like, int a
 tn_value *emit_pad_zero(onnx_ctx *c, tn_value *x, const tn_dim *low, const tn_dim *high, tn_value *fill);
 /* Elements of x at the positions of `indices` (rank 1, in range) along axis. */
 tn_value *emit_take(onnx_ctx *c, tn_value *x, tn_value *indices, int axis);
-/* Rows of x: indices is [m, k], row i gives a position in x's first k axes; result [m, rest of x]. Clamped to the bounds. */
+/* Rows of x: indices is [m, k], row i gives a position in x's first k axes; result [m, rest of x]. Clamped to the
+ * bounds. */
 tn_value *emit_take_nd(onnx_ctx *c, tn_value *x, tn_value *indices);
-/* Writes (combine == TN_OP_return) or combines updates [m, rest of x] into x at indices [m, k]; out of bounds is dropped. */
+/* Writes (combine == TN_OP_return) or combines updates [m, rest of x] into x at indices [m, k]; out of bounds is
+ * dropped. */
 tn_value *emit_put_nd(onnx_ctx *c, tn_value *x, tn_value *indices, tn_value *updates, tn_opcode combine);
 /* x with `axis` moved to the end, and back. */
 tn_value *emit_axis_to_last(onnx_ctx *c, tn_value *x, int axis);
 tn_value *emit_axis_from_last(onnx_ctx *c, tn_value *x, int axis);
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------------ */
+/* ---- reductions
+ * ------------------------------------------------------------------------------------------------------------ */
 tn_value *emit_reduce(onnx_ctx *c, tn_opcode combine, tn_value *x, const int64_t *axes, int n); /* the axes vanish */
 tn_value *emit_sum_axis(onnx_ctx *c, tn_value *x, int axis);
 /* A reduced value back to the shape `like` that it was reduced from; with size 1 in place of the axes. */
 tn_value *emit_spread(onnx_ctx *c, tn_value *reduced, const tn_type *like, const int64_t *axes, int n);
 tn_value *emit_keep(onnx_ctx *c, tn_value *reduced, const tn_type *like, const int64_t *axes, int n);
-tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int n, tn_dtype dtype); /* elements reduced, rank 0 */
+tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int n,
+                     tn_dtype dtype); /* elements reduced, rank 0 */
 tn_value *emit_mean(onnx_ctx *c, tn_value *x, const int64_t *axes, int n);
 /* Softmax over axes jointly; *log: its logarithm instead. */
 tn_value *emit_softmax(onnx_ctx *c, tn_value *x, const int64_t *axes, int n, bool log);
@@ -80,19 +85,24 @@ tn_value *emit_window(onnx_ctx *c, tn_opcode combine, tn_value *x, const tn_dim 
 /* Inclusive scan along axis. */
 tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis);
 
-/* ---- products -------------------------------------------------------------------------------------------------------------- */
+/* ---- products
+ * -------------------------------------------------------------------------------------------------------------- */
 /* NumPy's matmul: ranks 1 and up, batch dimensions broadcast. */
 tn_value *emit_matmul(onnx_ctx *c, tn_value *x, tn_value *y);
 
-/* ---- loops ------------------------------------------------------------------------------------------------------------------ */
-/* A `while` that counts i = 0, 1, … trips - 1 (i64) and carries n values whose types do not change. The body function is
- * called once, with the builder inside the body; it fills next[] and returns false on a failure. final: n values after the last trip. */
+/* ---- loops
+ * ------------------------------------------------------------------------------------------------------------------ */
+/* A `while` that counts i = 0, 1, … trips - 1 (i64) and carries n values whose types do not change. The body function
+ * is called once, with the builder inside the body; it fills next[] and returns false on a failure. final: n values
+ * after the last trip. */
 typedef bool emit_body(onnx_ctx *c, void *context, tn_value *i, tn_value *const *carried, tn_value **next);
-bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int n, emit_body *body, void *context, tn_value **final);
+bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int n, emit_body *body, void *context,
+                       tn_value **final);
 
-/* ---- random numbers ------------------------------------------------------------------------------------------------------------ */
-/* Threefry-2x32 of 20 rounds (Salmon et al., 2011) on the element's position, keyed by the node's `seed` attribute, or by the node's
- * place in the model when it has none: the same numbers in every run. f32 of `dims`. */
+/* ---- random numbers
+ * ------------------------------------------------------------------------------------------------------------ */
+/* Threefry-2x32 of 20 rounds (Salmon et al., 2011) on the element's position, keyed by the node's `seed` attribute, or
+ * by the node's place in the model when it has none: the same numbers in every run. f32 of `dims`. */
 tn_value *emit_uniform(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank); /* [0, 1), multiples of 2^-24 */
 tn_value *emit_normal(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank);  /* Box-Muller */
 

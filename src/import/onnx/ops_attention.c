@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- attention ---------------------------------------------------------------------------------------------------------------- */
+/* ---- attention
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* [B, S, H * D] to [B, H, S, D]; rank 4 is left. */
 static tn_value *split_heads(onnx_ctx *c, const onnx_node *n, tn_value *x, const char *heads_attr)
@@ -16,7 +17,8 @@ static tn_value *split_heads(onnx_ctx *c, const onnx_node *n, tn_value *x, const
         onnx_error(c, n, "Q, K and V must have rank 4, or rank 3 with `%s`; found rank %d", heads_attr, x->type.rank);
         return NULL;
     }
-    tn_dim h = emit_dim(c, heads), dims[] = {x->type.dim[0], x->type.dim[1], h, tn_dim_floordiv(c->session, x->type.dim[2], h)};
+    tn_dim h = emit_dim(c, heads),
+           dims[] = {x->type.dim[0], x->type.dim[1], h, tn_dim_floordiv(c->session, x->type.dim[2], h)};
     x = tn_reshape(&c->b, x, dims, 4);
     return x ? emit_transpose(c, x, EMIT_AXES(0, 2, 1, 3)) : NULL;
 }
@@ -24,7 +26,8 @@ static tn_value *split_heads(onnx_ctx *c, const onnx_node *n, tn_value *x, const
 /* q [B, H, S, D] and kv heads G: [B, G, H / G, S, D], so that each group meets its key head without copies. */
 static tn_value *grouped(onnx_ctx *c, tn_value *q, tn_dim kv_heads)
 {
-    tn_dim dims[] = {q->type.dim[0], kv_heads, tn_dim_floordiv(c->session, q->type.dim[1], kv_heads), q->type.dim[2], q->type.dim[3]};
+    tn_dim dims[] = {q->type.dim[0], kv_heads, tn_dim_floordiv(c->session, q->type.dim[1], kv_heads), q->type.dim[2],
+                     q->type.dim[3]};
     return tn_reshape(&c->b, q, dims, 5);
 }
 
@@ -59,7 +62,8 @@ static tn_value *full_mask(onnx_ctx *c, tn_value *mask, tn_dim keys)
     for (int i = 0; i < rank; i++)
         low[i] = high[i] = emit_dim(c, 0);
     high[rank - 1] = tn_dim_sub(c->session, keys, mask->type.dim[rank - 1]);
-    return emit_pad_zero(c, mask, low, high, emit_number(c, mask->type.dtype, mask->type.dtype == TN_BOOL ? 0 : -INFINITY));
+    return emit_pad_zero(c, mask, low, high,
+                         emit_number(c, mask->type.dtype, mask->type.dtype == TN_BOOL ? 0 : -INFINITY));
 }
 
 static tn_value *masked(onnx_ctx *c, const onnx_node *n, tn_value *score, tn_value *past_key)
@@ -107,9 +111,10 @@ bool onnx_op_attention(onnx_ctx *c, const onnx_node *n)
     double softcap = onnx_attr_float(c, n, "softcap", 0);
     tn_dtype precision = onnx_attr_dtype(c, n, "softmax_precision", n->input[0]->type.dtype);
     int64_t mode = onnx_attr_int(c, n, "qk_matmul_output_mode", 0);
-    if (!q || !k || !v || precision == TN_NO_DTYPE || !emit_rank(c, n, 3, 0, 4))
+    if (!q || !k || !v || precision == TN_NO_DTYPE)
         return false;
-    tn_value *root = emit_unary(c, TN_OP_sqrt, head_scale(c, n, q->type.dim[3], q->type.dtype)); /* on both sides: no overflow */
+    tn_value *root =
+        emit_unary(c, TN_OP_sqrt, head_scale(c, n, q->type.dim[3], q->type.dtype)); /* on both sides: no overflow */
     tn_value *score = heads_product(c, emit_mul(c, q, root), emit_mul(c, k, root), 3), *report = score;
     if (softcap > 0)
         score = emit_mul_number(c, emit_unary(c, TN_OP_tanh, emit_mul_number(c, score, 1 / softcap)), softcap);
@@ -164,7 +169,8 @@ bool onnx_op_flex_attention(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, tn_convert(&c->b, y, q->type.dtype));
 }
 
-/* ---- rotary embedding ----------------------------------------------------------------------------------------------------------- */
+/* ---- rotary embedding
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* A table [max, R / 2] at positions [B, S], or [B, S, R / 2] already, as [B, S, 1, R / 2]. */
 static tn_value *rotary_table(onnx_ctx *c, tn_value *table, tn_value *positions, const tn_dim *x)
@@ -212,12 +218,11 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     int64_t heads = onnx_attr_int(c, n, "num_heads", 0), size = onnx_attr_int(c, n, "rotary_embedding_dim", 0);
     if (type.rank != 4 && (type.rank != 3 || heads < 1))
         return onnx_error(c, n, "input must have rank 4, or rank 3 with `num_heads`; found rank %d", type.rank);
-    if (!emit_rank(c, n, 1, 2, 3) || !emit_rank(c, n, 2, 2, 3) || !emit_rank(c, n, 3, 2, 2))
-        return false;
     if (type.rank == 4) {
         x = emit_transpose(c, x, EMIT_AXES(0, 2, 1, 3)); /* [B, S, H, D] */
     } else {
-        tn_dim h = emit_dim(c, heads), dims[] = {type.dim[0], type.dim[1], h, tn_dim_floordiv(c->session, type.dim[2], h)};
+        tn_dim h = emit_dim(c, heads),
+               dims[] = {type.dim[0], type.dim[1], h, tn_dim_floordiv(c->session, type.dim[2], h)};
         x = tn_reshape(&c->b, x, dims, 4);
     }
     if (!x)
@@ -226,9 +231,12 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     tn_dim part = size == 0 ? head : emit_dim(c, size);
     if (size < 0 || (tn_dim_is_const(part) && part->value % 2))
         return onnx_error(c, n, "the rotated part must be even, found %lld", (long long)(size ? size : part->value));
-    tn_value *cosine = rotary_table(c, n->input[1], onnx_in(n, 3), x->type.dim), *sine = rotary_table(c, n->input[2], onnx_in(n, 3), x->type.dim);
+    tn_value *cosine = rotary_table(c, n->input[1], onnx_in(n, 3), x->type.dim),
+             *sine = rotary_table(c, n->input[2], onnx_in(n, 3), x->type.dim);
     tn_value *turned = emit_slice_axis(c, x, 3, emit_dim(c, 0), part, 1);
-    tn_value *y = !turned || !cosine || !sine ? NULL : rotated(c, turned, cosine, sine, part, onnx_attr_int(c, n, "interleaved", 0));
+    tn_value *y = !turned || !cosine || !sine
+                      ? NULL
+                      : rotated(c, turned, cosine, sine, part, onnx_attr_int(c, n, "interleaved", 0));
     if (y && !tn_dim_eq(c->session, part, head)) {
         tn_value *rest = emit_slice_axis(c, x, 3, part, head, 1);
         y = tn_concatenate(&c->b, (tn_value *[]){y, rest}, 2, 3);
@@ -239,7 +247,8 @@ bool onnx_op_rotary_embedding(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, y);
 }
 
-/* ---- cache update ------------------------------------------------------------------------------------------------------------------ */
+/* ---- cache update
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* update's rows go to cache positions write_indices[b] + i along the axis; circular: modulo the cache's length. */
 bool onnx_op_tensor_scatter(onnx_ctx *c, const onnx_node *n)
@@ -250,7 +259,7 @@ bool onnx_op_tensor_scatter(onnx_ctx *c, const onnx_node *n)
     const char *mode = onnx_attr_string(c, n, "mode", "linear");
     if (!onnx_axis(c, n, onnx_attr_int(c, n, "axis", -2), rank, &axis))
         return false;
-    if (axis == 0 || rank < 2 || update->type.rank != rank)
+    if (axis == 0 || update->type.rank != rank)
         return onnx_error(c, n, "`axis` must not be the batch and both tensors must have one rank");
     int64_t permutation[TN_MAX_RANK], back[TN_MAX_RANK];
     permutation[0] = 0;

@@ -4,9 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- non-maximum suppression ---------------------------------------------------------------------------------------------------
- * All batches and classes at once: in each step the best remaining box of each is chosen and the boxes that overlap it are
- * struck out. The chosen boxes are then brought together in order by a stable sort, and counted. */
+/* ---- non-maximum suppression
+ * --------------------------------------------------------------------------------------------------- All batches and
+ * classes at once: in each step the best remaining box of each is chosen and the boxes that overlap it are struck out.
+ * The chosen boxes are then brought together in order by a stable sort, and counted. */
 
 typedef struct nms {
     tn_dim batch, classes, boxes, steps;
@@ -136,10 +137,8 @@ static tn_value *scalar_or(onnx_ctx *c, tn_value *x, tn_dtype dtype, double othe
 
 bool onnx_op_non_max_suppression(onnx_ctx *c, const onnx_node *n)
 {
-    tn_value *boxes = n->input[0], *score = n->input[1], *most = onnx_in(n, 2), *threshold = onnx_in(n, 4);
+    tn_value *score = n->input[1], *most = onnx_in(n, 2), *threshold = onnx_in(n, 4);
     tn_dtype dtype = score->type.dtype;
-    if (boxes->type.rank != 3 || score->type.rank != 3)
-        return onnx_error(c, n, "boxes and scores must have rank 3, found %d and %d", boxes->type.rank, score->type.rank);
     nms m = {.batch = score->type.dim[0], .classes = score->type.dim[1], .boxes = score->type.dim[2]};
     tn_dim limit = emit_dim(c, 0);
     if (most && !onnx_runtime_dims(c, n, most, 1, NULL, &limit))
@@ -159,7 +158,8 @@ bool onnx_op_non_max_suppression(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, nms_rows(c, n, final[1]));
 }
 
-/* ---- determinant ------------------------------------------------------------------------------------------------------------------ */
+/* ---- determinant
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* Elimination with partial pivoting, one column a step; x [..., n, n] keeps its size, finished rows are masked. */
 bool onnx_op_det(onnx_ctx *c, const onnx_node *n)
@@ -167,7 +167,8 @@ bool onnx_op_det(onnx_ctx *c, const onnx_node *n)
     enum { MAX_SIZE = 64 };
     tn_value *x = n->input[0], *product = NULL;
     int rank = x->type.rank;
-    if (rank < 2 || !tn_dim_is_const(x->type.dim[rank - 1]) || !tn_dim_eq(c->session, x->type.dim[rank - 1], x->type.dim[rank - 2]))
+    if (rank < 2 || !tn_dim_is_const(x->type.dim[rank - 1]) ||
+        !tn_dim_eq(c->session, x->type.dim[rank - 1], x->type.dim[rank - 2]))
         return onnx_error(c, n, "input must be square matrices of a known size");
     int64_t size = x->type.dim[rank - 1]->value, row_axis = rank - 2, column_axis = rank - 1;
     if (size > MAX_SIZE)
@@ -185,14 +186,17 @@ bool onnx_op_det(onnx_ctx *c, const onnx_node *n)
         tn_value *best = emit_arg_max(c, rating, (int)row_axis, false);
         tn_value *is_best = emit_compare(c, "EQ", rows, emit_spread(c, best, &column_type, &row_axis, 1));
         tn_value *is_top = emit_compare_number(c, "EQ", rows, (double)k);
-        tn_value *pivot_row = emit_reduce(c, TN_OP_add, emit_select(c, emit_spread(c, is_best, &type, &column_axis, 1), x, zero), &row_axis, 1);
-        tn_value *top_row = emit_reduce(c, TN_OP_add, emit_select(c, emit_spread(c, is_top, &type, &column_axis, 1), x, zero), &row_axis, 1);
+        tn_value *pivot_row = emit_reduce(
+            c, TN_OP_add, emit_select(c, emit_spread(c, is_best, &type, &column_axis, 1), x, zero), &row_axis, 1);
+        tn_value *top_row = emit_reduce(
+            c, TN_OP_add, emit_select(c, emit_spread(c, is_top, &type, &column_axis, 1), x, zero), &row_axis, 1);
         tn_value *pivot = emit_reduce(c, TN_OP_add, emit_select(c, is_best, column, zero), &row_axis, 1);
         tn_value *wide_pivot = emit_spread(c, pivot_row, &type, &row_axis, 1);
         if (!pivot || !wide_pivot || !top_row)
             return false;
         /* Row k and the pivot's change places; below, the pivot's multiples go off. */
-        x = emit_select(c, emit_spread(c, is_best, &type, &column_axis, 1), emit_spread(c, top_row, &type, &row_axis, 1), x);
+        x = emit_select(c, emit_spread(c, is_best, &type, &column_axis, 1),
+                        emit_spread(c, top_row, &type, &row_axis, 1), x);
         x = emit_select(c, emit_spread(c, is_top, &type, &column_axis, 1), wide_pivot, x);
         tn_value *below = emit_slice_axis(c, x, (int)column_axis, emit_dim(c, k), emit_dim(c, k + 1), 1);
         below = below ? tn_reshape(&c->b, below, column_type.dim, column_type.rank) : NULL;
@@ -207,7 +211,9 @@ bool onnx_op_det(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, product ? product : emit_fill(c, one, type.dim, rank - 2));
 }
 
-/* ---- ai.onnx.ml ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- ai.onnx.ml
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 bool onnx_op_binarizer(onnx_ctx *c, const onnx_node *n)
 {

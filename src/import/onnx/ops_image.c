@@ -9,7 +9,8 @@ static bool is(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-/* ---- sampling ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sampling
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* x [batch…, C, D1, …] at indices [batch…, P, n] into D1 … Dn: [batch…, C, P]. */
 static tn_value *take_batched(onnx_ctx *c, tn_value *x, tn_value *indices, int nbatch)
@@ -55,11 +56,14 @@ static tn_value *reflected(onnx_ctx *c, const sampler *s, int i, tn_value *v)
         return NULL;
     tn_dtype dtype = v->type.dtype;
     double low = s->align_corners ? 0 : -0.5;
-    tn_value *range = emit_size(c, s->align_corners ? tn_dim_sub(c->session, s->size[i], emit_dim(c, 1)) : s->size[i], dtype);
+    tn_value *range =
+        emit_size(c, s->align_corners ? tn_dim_sub(c->session, s->size[i], emit_dim(c, 1)) : s->size[i], dtype);
     tn_value *from = emit_unary(c, TN_OP_abs, emit_add_number(c, v, -low));
-    tn_value *double_range = emit_mul_number(c, range, 2), *rest = tn_binary_b(&c->b, TN_OP_remainder, from, double_range);
+    tn_value *double_range = emit_mul_number(c, range, 2),
+             *rest = tn_binary_b(&c->b, TN_OP_remainder, from, double_range);
     tn_value *folded = emit_select(c, emit_compare(c, "LE", rest, range), rest, emit_sub(c, double_range, rest));
-    tn_value *outside_range = emit_or(c, emit_compare_number(c, "LT", v, low), emit_compare(c, "GT", v, emit_add_number(c, range, low)));
+    tn_value *outside_range =
+        emit_or(c, emit_compare_number(c, "LT", v, low), emit_compare(c, "GT", v, emit_add_number(c, range, low)));
     outside_range = emit_and(c, outside_range, emit_compare_number(c, "GT", range, 0));
     return emit_select(c, outside_range, emit_add_number(c, folded, low), v);
 }
@@ -110,7 +114,8 @@ static tn_value *cubic(onnx_ctx *c, tn_value *d, bool far)
 {
     const double a = -0.75;
     if (!far)
-        return emit_add_number(c, emit_mul(c, emit_mul(c, emit_add_number(c, emit_mul_number(c, d, a + 2), -(a + 3)), d), d), 1);
+        return emit_add_number(
+            c, emit_mul(c, emit_mul(c, emit_add_number(c, emit_mul_number(c, d, a + 2), -(a + 3)), d), d), 1);
     tn_value *sum = emit_add_number(c, emit_mul_number(c, d, a), -5 * a);
     sum = emit_add_number(c, emit_mul(c, sum, d), 8 * a);
     return emit_add_number(c, emit_mul(c, sum, d), -4 * a);
@@ -129,7 +134,8 @@ static tn_value *tap_weight(onnx_ctx *c, tn_value *f, int taps, int k)
     return cubic(c, d, offset < 0 || offset > 1);
 }
 
-/* Weighted sum over the taps^n pixels around coordinates at[i] [batch…, P]; taps 1: the nearest (coordinates are whole). */
+/* Weighted sum over the taps^n pixels around coordinates at[i] [batch…, P]; taps 1: the nearest (coordinates are
+ * whole). */
 static tn_value *sampled(onnx_ctx *c, const sampler *s, tn_value *const *at, int taps)
 {
     tn_value *base[TN_MAX_RANK], *fraction[TN_MAX_RANK], *place[TN_MAX_RANK], *sum = NULL;
@@ -184,7 +190,9 @@ bool onnx_op_grid_sample(onnx_ctx *c, const onnx_node *n)
             v = emit_mul_number(c, emit_add_number(c, emit_mul(c, v, length), -1), 0.5);
         if (taps == 1)
             v = emit_unary(c, TN_OP_round_nearest_even, v);
-        at[i] = s.padding == BORDER && taps < 4 ? clamped(c, &s, i, v) : s.padding == REFLECTION ? reflected(c, &s, i, v) : v;
+        at[i] = s.padding == BORDER && taps < 4 ? clamped(c, &s, i, v)
+                : s.padding == REFLECTION       ? reflected(c, &s, i, v)
+                                                : v;
     }
     tn_value *y = sampled(c, &s, at, taps);
     tn_dim dims[TN_MAX_RANK] = {x->type.dim[0], x->type.dim[1]};
@@ -216,7 +224,8 @@ bool onnx_op_affine_grid(onnx_ctx *c, const onnx_node *n)
         column = column ? emit_broadcast(c, column, dims, space + 2, EMIT_AXES(0, space + 1)) : NULL;
         if (j < space) { /* coordinate j runs along the j-th dimension from the end */
             tn_dim length = size[2 + space - 1 - j];
-            tn_value *i = emit_mul_number(c, tn_iota(&c->b, dtype, &length, 1, 0), 2), *count = emit_size(c, length, dtype);
+            tn_value *i = emit_mul_number(c, tn_iota(&c->b, dtype, &length, 1, 0), 2),
+                     *count = emit_size(c, length, dtype);
             if (align)
                 i = emit_div(c, i, emit_max(c, emit_add_number(c, count, -1), emit_number(c, dtype, 1)));
             else
@@ -230,7 +239,8 @@ bool onnx_op_affine_grid(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, sum);
 }
 
-/* ---- regions ------------------------------------------------------------------------------------------------------------------ */
+/* ---- regions
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct roi_axis {
     tn_value *at;     /* [R, bins * samples]: coordinates, clipped into the map */
@@ -238,7 +248,8 @@ typedef struct roi_axis {
 } roi_axis;
 
 /* Sample coordinates along one axis: start + (bin + (sample + 0.5) / samples) * bin size. which: 0 for x, 1 for y. */
-static roi_axis roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int64_t bins, int64_t samples, tn_dim size, bool half)
+static roi_axis roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int64_t bins, int64_t samples, tn_dim size,
+                                bool half)
 {
     tn_value *rois = n->input[1];
     tn_dtype dtype = rois->type.dtype;
@@ -270,7 +281,8 @@ typedef struct roi_map {
     tn_dim size[2];      /* H, W */
 } roi_map;
 
-/* One of the four pixels around each sample, weighted: [R, rows, columns, C]. high[i]: the next pixel, not past the last. */
+/* One of the four pixels around each sample, weighted: [R, rows, columns, C]. high[i]: the next pixel, not past the
+ * last. */
 static tn_value *roi_corner(onnx_ctx *c, const roi_map *m, const roi_axis *axes, const bool *high)
 {
     tn_value *part[3], *weight = NULL;
@@ -280,7 +292,8 @@ static tn_value *roi_corner(onnx_ctx *c, const roi_map *m, const roi_axis *axes,
         tn_value *v = axes[i].at, *low = emit_unary(c, TN_OP_floor, v);
         if (!low)
             return NULL;
-        tn_value *fraction = emit_sub(c, v, low), *last = emit_add_number(c, emit_size(c, m->size[i], v->type.dtype), -1);
+        tn_value *fraction = emit_sub(c, v, low),
+                 *last = emit_add_number(c, emit_size(c, m->size[i], v->type.dtype), -1);
         tn_value *w = high[i] ? fraction : emit_sub(c, emit_number(c, v->type.dtype, 1), fraction);
         w = emit_select(c, axes[i].inside, w, emit_number(c, v->type.dtype, 0));
         tn_value *place = tn_convert(&c->b, high[i] ? emit_min(c, emit_add_number(c, low, 1), last) : low, TN_I32);
@@ -307,13 +320,16 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0], *rois = n->input[1];
     int64_t height = onnx_attr_int(c, n, "output_height", 1), width = onnx_attr_int(c, n, "output_width", 1);
     int64_t samples = onnx_attr_int(c, n, "sampling_ratio", 0);
-    bool half = is(onnx_attr_string(c, n, "coordinate_transformation_mode", c->opset < 16 ? "output_half_pixel" : "half_pixel"), "half_pixel");
+    bool half =
+        is(onnx_attr_string(c, n, "coordinate_transformation_mode", c->opset < 16 ? "output_half_pixel" : "half_pixel"),
+           "half_pixel");
     bool average = is(onnx_attr_string(c, n, "mode", "avg"), "avg");
-    if (x->type.rank != 4 || rois->type.rank != 2 || height < 1 || width < 1 || height > INT16_MAX || width > INT16_MAX)
-        return onnx_error(c, n, "X must have rank 4, rois rank 2, and the output sizes be positive");
+    if (height < 1 || width < 1 || height > INT16_MAX || width > INT16_MAX)
+        return onnx_error(c, n, "the output's sizes must be positive");
     if (samples < 1 || samples > INT16_MAX)
         return onnx_unsupported(c, n, "`sampling_ratio` must be positive (0 makes it depend on the region's size)");
-    roi_axis axes[2] = {roi_coordinates(c, n, 1, height, samples, x->type.dim[2], half), roi_coordinates(c, n, 0, width, samples, x->type.dim[3], half)};
+    roi_axis axes[2] = {roi_coordinates(c, n, 1, height, samples, x->type.dim[2], half),
+                        roi_coordinates(c, n, 0, width, samples, x->type.dim[3], half)};
     roi_map m = {.x = emit_transpose(c, x, EMIT_AXES(0, 2, 3, 1)), .batch = tn_convert(&c->b, n->input[2], TN_I32)};
     m.dims[0] = rois->type.dim[0];
     m.dims[1] = emit_dim(c, height * samples);
@@ -327,13 +343,63 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     }
     if (!sum)
         return false;
-    tn_dim split[] = {m.dims[0], emit_dim(c, height), emit_dim(c, samples), emit_dim(c, width), emit_dim(c, samples), sum->type.dim[3]};
+    tn_dim split[] = {m.dims[0],          emit_dim(c, height),  emit_dim(c, samples),
+                      emit_dim(c, width), emit_dim(c, samples), sum->type.dim[3]};
     sum = tn_reshape(&c->b, sum, split, 6);
-    tn_value *y = average ? emit_mean(c, sum, (int64_t[]){2, 4}, 2) : emit_reduce(c, TN_OP_maximum, sum, (int64_t[]){2, 4}, 2);
+    tn_value *y =
+        average ? emit_mean(c, sum, (int64_t[]){2, 4}, 2) : emit_reduce(c, TN_OP_maximum, sum, (int64_t[]){2, 4}, 2);
     return onnx_set_output(c, n, 0, y ? emit_transpose(c, y, EMIT_AXES(0, 3, 1, 2)) : NULL);
 }
 
-/* ---- deformable convolution ------------------------------------------------------------------------------------------------------ */
+/* [R, bins, size]: does position i of the axis lie in the bin? Bins of a region are its pixels' range cut into equal
+ * parts, rounded outwards. which: 0 for x, 1 for y. */
+static tn_value *roi_bins(onnx_ctx *c, const onnx_node *n, int which, int64_t bins, tn_dim size)
+{
+    tn_value *rois = n->input[1], *edge[2];
+    tn_dtype dtype = rois->type.dtype;
+    tn_dim regions = rois->type.dim[0], dims[] = {regions, emit_dim(c, bins), size};
+    for (int i = 0; i < 2; i++) {
+        int at = 1 + 2 * i + which;
+        tn_value *v = emit_slice_axis(c, rois, 1, emit_dim(c, at), emit_dim(c, at + 1), 1);
+        v = emit_mul_number(c, v ? tn_reshape(&c->b, v, &regions, 1) : NULL, onnx_attr_float(c, n, "spatial_scale", 1));
+        edge[i] = emit_broadcast(c, emit_unary(c, TN_OP_round_nearest_afz, v), dims, 3, EMIT_AXES(0));
+    }
+    tn_value *extent = emit_max(c, emit_add_number(c, emit_sub(c, edge[1], edge[0]), 1), emit_number(c, dtype, 1));
+    tn_value *step = emit_div(c, extent, emit_number(c, dtype, (double)bins)), *bin = tn_iota(&c->b, dtype, dims, 3, 1);
+    tn_value *low = emit_add(c, emit_unary(c, TN_OP_floor, emit_mul(c, bin, step)), edge[0]);
+    tn_value *high = emit_add(c, emit_unary(c, TN_OP_ceil, emit_mul(c, emit_add_number(c, bin, 1), step)), edge[0]);
+    tn_value *place = tn_iota(&c->b, dtype, dims, 3, 2);
+    return emit_and(c, emit_compare(c, "GE", place, low), emit_compare(c, "LT", place, high));
+}
+
+/* Largest element of each bin of each region (batch, x1, y1, x2, y2): first along rows, then along columns; 0 for an
+ * empty bin. */
+bool onnx_op_max_roi_pool(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *x = n->input[0], *rois = n->input[1];
+    int count;
+    const int64_t *shape = onnx_attr_ints(c, n, "pooled_shape", &count);
+    if (count != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > INT16_MAX || shape[1] > INT16_MAX)
+        return onnx_error(c, n, "`pooled_shape` must be two positive numbers");
+    tn_dtype dtype = x->type.dtype;
+    tn_dim regions = rois->type.dim[0], *d = x->type.dim;
+    tn_value *batch = emit_slice_axis(c, rois, 1, emit_dim(c, 0), emit_dim(c, 1), 1);
+    batch = tn_convert(&c->b, batch ? tn_reshape(&c->b, batch, &regions, 1) : NULL, TN_I32);
+    tn_value *each = emit_take(c, x, batch, 0), *none = emit_lowest(c, dtype);
+    tn_dim columns[] = {regions, d[1], d[2], emit_dim(c, shape[1]), d[3]};
+    tn_dim rows[] = {regions, d[1], emit_dim(c, shape[0]), emit_dim(c, shape[1]), d[2]};
+    tn_value *in = emit_broadcast(c, roi_bins(c, n, 0, shape[1], d[3]), columns, 5, EMIT_AXES(0, 3, 4));
+    tn_value *y = emit_select(c, in, emit_broadcast(c, each, columns, 5, EMIT_AXES(0, 1, 2, 4)), none);
+    y = emit_reduce(c, TN_OP_maximum, y, EMIT_AXES(4));
+    in = emit_broadcast(c, roi_bins(c, n, 1, shape[0], d[2]), rows, 5, EMIT_AXES(0, 2, 4));
+    y = emit_select(
+        c, in, emit_broadcast(c, emit_transpose(c, y, EMIT_AXES(0, 1, 3, 2)), rows, 5, EMIT_AXES(0, 1, 3, 4)), none);
+    y = emit_reduce(c, TN_OP_maximum, y, EMIT_AXES(4));
+    return onnx_set_output(c, n, 0, emit_select(c, emit_compare(c, "EQ", y, none), emit_number(c, dtype, 0), y));
+}
+
+/* ---- deformable convolution
+ * ------------------------------------------------------------------------------------------------------ */
 
 typedef struct deform {
     onnx_window w;
@@ -363,10 +429,12 @@ static tn_value *deform_product(onnx_ctx *c, const deform *d, tn_value *columns,
     tn_session *s = c->session;
     tn_dim g = emit_dim(c, d->groups), positions = tn_dim_mul(s, d->out[0], d->out[1]), m = weight->type.dim[0];
     tn_dim depth = tn_dim_mul(s, weight->type.dim[1], emit_dim(c, d->taps)), each = tn_dim_floordiv(s, m, g);
-    tn_dim left[] = {g, each, depth}, right[] = {d->batch, g, depth, positions}, out[] = {d->batch, m, d->out[0], d->out[1]};
+    tn_dim left[] = {g, each, depth}, right[] = {d->batch, g, depth, positions},
+           out[] = {d->batch, m, d->out[0], d->out[1]};
     weight = tn_reshape(&c->b, weight, left, 3);
     columns = tn_reshape(&c->b, columns, right, 4);
-    tn_value *y = tn_dot_general(&c->b, weight, columns, (int64_t[]){0}, (int64_t[]){1}, 1, (int64_t[]){2}, (int64_t[]){2}, 1);
+    tn_value *y =
+        tn_dot_general(&c->b, weight, columns, (int64_t[]){0}, (int64_t[]){1}, 1, (int64_t[]){2}, (int64_t[]){2}, 1);
     y = y ? emit_transpose(c, y, EMIT_AXES(2, 0, 1, 3)) : NULL; /* [g, M / g, N, P] to [N, g, M / g, P] */
     return y ? tn_reshape(&c->b, y, out, 4) : NULL;
 }
@@ -390,7 +458,11 @@ bool onnx_op_deform_conv(onnx_ctx *c, const onnx_node *n)
     tn_dim offset_dims[] = {d.batch, g, emit_dim(c, d.taps), emit_dim(c, 2), d.out[0], d.out[1]};
     tn_dim x_dims[] = {d.batch, g, tn_dim_floordiv(s, x->type.dim[1], g), x->type.dim[2], x->type.dim[3]};
     tn_value *offsets = tn_reshape(&c->b, n->input[2], offset_dims, 6);
-    sampler sample = {.x = tn_reshape(&c->b, x, x_dims, 5), .nbatch = 2, .n = 2, .size = {x->type.dim[2], x->type.dim[3]}, .padding = ZEROS};
+    sampler sample = {.x = tn_reshape(&c->b, x, x_dims, 5),
+                      .nbatch = 2,
+                      .n = 2,
+                      .size = {x->type.dim[2], x->type.dim[3]},
+                      .padding = ZEROS};
     tn_value *at[] = {deform_coordinates(c, &d, offsets, 0), deform_coordinates(c, &d, offsets, 1)};
     tn_value *columns = !at[0] || !at[1] ? NULL : sampled(c, &sample, at, 2); /* [N, G, C / G, places] */
     if (columns && mask) {
@@ -405,7 +477,8 @@ bool onnx_op_deform_conv(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, y);
 }
 
-/* ---- crops and columns --------------------------------------------------------------------------------------------------------------- */
+/* ---- crops and columns
+ * --------------------------------------------------------------------------------------------------------------- */
 
 /* Each axis cropped or padded with zeros about its centre; the odd element goes off (or on) at the end. */
 bool onnx_op_center_crop_pad(onnx_ctx *c, const onnx_node *n)
@@ -414,7 +487,8 @@ bool onnx_op_center_crop_pad(onnx_ctx *c, const onnx_node *n)
     tn_session *s = c->session;
     int rank = x->type.rank, count;
     int64_t axes[TN_MAX_RANK], step[TN_MAX_RANK];
-    tn_dim want[TN_MAX_RANK], start[TN_MAX_RANK], limit[TN_MAX_RANK], low[TN_MAX_RANK], high[TN_MAX_RANK], none = emit_dim(c, 0);
+    tn_dim want[TN_MAX_RANK], start[TN_MAX_RANK], limit[TN_MAX_RANK], low[TN_MAX_RANK], high[TN_MAX_RANK],
+        none = emit_dim(c, 0);
     const int64_t *given = onnx_attr_ints(c, n, "axes", &count);
     if (given && !onnx_axes(c, n, given, count, rank, axes))
         return false;
@@ -430,7 +504,8 @@ bool onnx_op_center_crop_pad(onnx_ctx *c, const onnx_node *n)
     for (int i = 0; i < count; i++) {
         int at = given ? (int)axes[i] : i;
         tn_dim size = x->type.dim[at], two = emit_dim(c, 2);
-        tn_dim cut = tn_dim_max(s, tn_dim_sub(s, size, want[i]), none), extra = tn_dim_max(s, tn_dim_sub(s, want[i], size), none);
+        tn_dim cut = tn_dim_max(s, tn_dim_sub(s, size, want[i]), none),
+               extra = tn_dim_max(s, tn_dim_sub(s, want[i], size), none);
         start[at] = tn_dim_floordiv(s, cut, two);
         limit[at] = tn_dim_add(s, start[at], tn_dim_min(s, size, want[i]));
         low[at] = tn_dim_floordiv(s, extra, two);
@@ -440,11 +515,14 @@ bool onnx_op_center_crop_pad(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_pad_zero(c, x, low, high, emit_number(c, n->input[0]->type.dtype, 0)));
 }
 
-/* Positions along spatial axis i of kernel tap b and block l: b * dilation + l * stride - pad, [N, C, b1.., l1..] flattened. */
-static tn_value *column_place(onnx_ctx *c, const tn_dim *wide, int space, int i, const int64_t *strides, const int64_t *dilations, int64_t pad)
+/* Positions along spatial axis i of kernel tap b and block l: b * dilation + l * stride - pad, [N, C, b1.., l1..]
+ * flattened. */
+static tn_value *column_place(onnx_ctx *c, const tn_dim *wide, int space, int i, const int64_t *strides,
+                              const int64_t *dilations, int64_t pad)
 {
     tn_value *tap = emit_mul_number(c, tn_iota(&c->b, TN_I64, wide, 2 + 2 * space, 2 + i), (double)dilations[i]);
-    tn_value *block = emit_mul_number(c, tn_iota(&c->b, TN_I64, wide, 2 + 2 * space, 2 + space + i), (double)strides[i]);
+    tn_value *block =
+        emit_mul_number(c, tn_iota(&c->b, TN_I64, wide, 2 + 2 * space, 2 + space + i), (double)strides[i]);
     return emit_add_number(c, emit_add(c, tap, block), -(double)pad);
 }
 
@@ -458,8 +536,10 @@ bool onnx_op_col2im(onnx_ctx *c, const onnx_node *n)
     int space = (int)tn_min(n->input[1]->type.dim[0]->value, (TN_MAX_RANK - 2) / 2);
     tn_dim image[TN_MAX_RANK], block[TN_MAX_RANK], wide[TN_MAX_RANK], out[TN_MAX_RANK];
     int64_t strides[TN_MAX_RANK], dilations[TN_MAX_RANK], pads[2 * TN_MAX_RANK];
-    if (space < 1 || !onnx_runtime_dims(c, n, n->input[1], space, NULL, image) || !onnx_runtime_dims(c, n, n->input[2], space, NULL, block) ||
-        !onnx_read_ints(c, n, "strides", space, 1, 1, strides) || !onnx_read_ints(c, n, "dilations", space, 1, 1, dilations) ||
+    if (space < 1 || !onnx_runtime_dims(c, n, n->input[1], space, NULL, image) ||
+        !onnx_runtime_dims(c, n, n->input[2], space, NULL, block) ||
+        !onnx_read_ints(c, n, "strides", space, 1, 1, strides) ||
+        !onnx_read_ints(c, n, "dilations", space, 1, 1, dilations) ||
         !onnx_read_ints(c, n, "pads", 2 * space, 0, 0, pads))
         return false;
     tn_dim per_channel = tn_dim_product(s, block, space);
@@ -476,7 +556,8 @@ bool onnx_op_col2im(onnx_ctx *c, const onnx_node *n)
     tn_dim count = tn_dim_product(s, wide, rank), column[] = {count, emit_dim(c, 1)};
     tn_value *parts[TN_MAX_RANK];
     for (int i = 0; i < 2 + space; i++) {
-        tn_value *at = i < 2 ? tn_iota(&c->b, TN_I64, wide, rank, i) : column_place(c, wide, space, i - 2, strides, dilations, pads[i - 2]);
+        tn_value *at = i < 2 ? tn_iota(&c->b, TN_I64, wide, rank, i)
+                             : column_place(c, wide, space, i - 2, strides, dilations, pads[i - 2]);
         parts[i] = at ? tn_reshape(&c->b, at, column, 2) : NULL;
         if (!parts[i])
             return false;

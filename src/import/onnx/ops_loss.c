@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* ---- losses ------------------------------------------------------------------------------------------------------------------ */
+/* ---- losses
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* x [N, C, d…] at the class that target [N, d…] names: [N, d…], 0 where there is none. */
 static tn_value *at_class(onnx_ctx *c, tn_value *x, tn_value *target)
@@ -42,14 +43,17 @@ static tn_value *nll(onnx_ctx *c, const onnx_node *n, tn_value *log_probability,
     tn_value *sum = emit_reduce(c, TN_OP_add, loss, axes, rank);
     if (strcmp(reduction, "sum") == 0)
         return sum;
-    return emit_div(c, sum, each ? emit_reduce(c, TN_OP_add, each, axes, rank) : emit_count(c, &loss->type, axes, rank, dtype));
+    return emit_div(c, sum,
+                    each ? emit_reduce(c, TN_OP_add, each, axes, rank) : emit_count(c, &loss->type, axes, rank, dtype));
 }
 
 static bool fits(onnx_ctx *c, const onnx_node *n)
 {
     const tn_type *x = &n->input[0]->type, *target = &n->input[1]->type;
     if (x->rank < 2 || target->rank != x->rank - 1)
-        return onnx_error(c, n, "the input must have shape [N, C, …] and the target one dimension less, found ranks %d and %d", x->rank, target->rank);
+        return onnx_error(
+            c, n, "the input must have shape [N, C, …] and the target one dimension less, found ranks %d and %d",
+            x->rank, target->rank);
     return true;
 }
 
@@ -64,12 +68,15 @@ bool onnx_op_softmax_loss(onnx_ctx *c, const onnx_node *n)
     if (!fits(c, n))
         return false;
     tn_value *log_probability = emit_softmax(c, n->input[0], &axis, 1, true);
-    return onnx_set_output(c, n, 0, nll(c, n, log_probability, n->input[1], onnx_in(n, 2))) && onnx_set_output(c, n, 1, log_probability);
+    return onnx_set_output(c, n, 0, nll(c, n, log_probability, n->input[1], onnx_in(n, 2))) &&
+           onnx_set_output(c, n, 1, log_probability);
 }
 
-/* ---- optimiser steps (ai.onnx.preview.training) ------------------------------------------------------------------------------ */
+/* ---- optimiser steps (ai.onnx.preview.training)
+ * ------------------------------------------------------------------------------ */
 
-/* Inputs are rate R, count T, then all weights, all gradients, all states of a kind; outputs the new weights, then states. */
+/* Inputs are rate R, count T, then all weights, all gradients, all states of a kind; outputs the new weights, then
+ * states. */
 static bool optimizer_groups(onnx_ctx *c, const onnx_node *n, int kinds, int *groups)
 {
     *groups = (n->ninputs - 2) / (kinds + 2);
@@ -102,7 +109,8 @@ bool onnx_op_adagrad(onnx_ctx *c, const onnx_node *n)
     for (int i = 0; i < groups; i++) {
         tn_value *weight = n->input[2 + i], *state = n->input[2 + 2 * groups + i];
         tn_dtype dtype = weight->type.dtype;
-        tn_value *count = emit_mul_number(c, scalar_of(c, n->input[1], dtype), onnx_attr_float(c, n, "decay_factor", 0));
+        tn_value *count =
+            emit_mul_number(c, scalar_of(c, n->input[1], dtype), onnx_attr_float(c, n, "decay_factor", 0));
         tn_value *rate = emit_div(c, scalar_of(c, n->input[0], dtype), emit_add_number(c, count, 1));
         tn_value *gradient = decayed(c, n, weight, n->input[2 + groups + i], "norm_coefficient");
         state = emit_add(c, state, emit_mul(c, gradient, gradient));
@@ -139,7 +147,8 @@ bool onnx_op_momentum(onnx_ctx *c, const onnx_node *n)
 /* rate * sqrt(1 - beta^T) / (1 - alpha^T), or the rate itself when T = 0. */
 static tn_value *adam_rate(onnx_ctx *c, const onnx_node *n, tn_dtype dtype, double alpha, double beta)
 {
-    tn_value *rate = scalar_of(c, n->input[0], dtype), *count = scalar_of(c, n->input[1], dtype), *one = emit_number(c, dtype, 1);
+    tn_value *rate = scalar_of(c, n->input[0], dtype), *count = scalar_of(c, n->input[1], dtype),
+             *one = emit_number(c, dtype, 1);
     tn_value *second = emit_sub(c, one, tn_binary_b(&c->b, TN_OP_power, emit_number(c, dtype, beta), count));
     tn_value *first = emit_sub(c, one, tn_binary_b(&c->b, TN_OP_power, emit_number(c, dtype, alpha), count));
     tn_value *adjusted = emit_div(c, emit_mul(c, rate, emit_unary(c, TN_OP_sqrt, second)), first);
@@ -154,16 +163,20 @@ bool onnx_op_adam(onnx_ctx *c, const onnx_node *n)
     double alpha = onnx_attr_float(c, n, "alpha", 0.9f), beta = onnx_attr_float(c, n, "beta", 0.999f);
     double post = onnx_attr_float(c, n, "norm_coefficient_post", 0);
     for (int i = 0; i < groups; i++) {
-        tn_value *weight = n->input[2 + i], *mean = n->input[2 + 2 * groups + i], *square = n->input[2 + 3 * groups + i];
+        tn_value *weight = n->input[2 + i], *mean = n->input[2 + 2 * groups + i],
+                 *square = n->input[2 + 3 * groups + i];
         tn_value *gradient = decayed(c, n, weight, n->input[2 + groups + i], "norm_coefficient");
         mean = emit_add(c, emit_mul_number(c, mean, alpha), emit_mul_number(c, gradient, 1 - alpha));
-        square = emit_add(c, emit_mul_number(c, square, beta), emit_mul_number(c, emit_mul(c, gradient, gradient), 1 - beta));
-        tn_value *scale = emit_add_number(c, emit_unary(c, TN_OP_sqrt, square), onnx_attr_float(c, n, "epsilon", 1e-6f));
+        square = emit_add(c, emit_mul_number(c, square, beta),
+                          emit_mul_number(c, emit_mul(c, gradient, gradient), 1 - beta));
+        tn_value *scale =
+            emit_add_number(c, emit_unary(c, TN_OP_sqrt, square), onnx_attr_float(c, n, "epsilon", 1e-6f));
         tn_value *rate = adam_rate(c, n, weight->type.dtype, alpha, beta);
         weight = emit_sub(c, weight, emit_div(c, emit_mul(c, mean, rate), scale));
         if (post != 0)
             weight = emit_mul_number(c, weight, 1 - post);
-        if (!onnx_set_output(c, n, i, weight) || !onnx_set_output(c, n, groups + i, mean) || !onnx_set_output(c, n, 2 * groups + i, square))
+        if (!onnx_set_output(c, n, i, weight) || !onnx_set_output(c, n, groups + i, mean) ||
+            !onnx_set_output(c, n, 2 * groups + i, square))
             return false;
     }
     return true;

@@ -4,22 +4,33 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- one operand -------------------------------------------------------------------------------------------------------- */
+/* ---- one operand
+ * -------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *type;
     tn_opcode code;
 } codes[] = {
-    {"Abs", TN_OP_abs},         {"Neg", TN_OP_negate},         {"Sign", TN_OP_sign},          {"Floor", TN_OP_floor},
-    {"Ceil", TN_OP_ceil},       {"Round", TN_OP_round_nearest_even}, {"Sqrt", TN_OP_sqrt},    {"Exp", TN_OP_exponential},
-    {"Log", TN_OP_log},         {"Sigmoid", TN_OP_logistic},   {"Sin", TN_OP_sine},           {"Cos", TN_OP_cosine},
-    {"Tan", TN_OP_tan},         {"Tanh", TN_OP_tanh},          {"Erf", TN_OP_erf},            {"Asin", TN_OP_asin},
-    {"Acos", TN_OP_acos},       {"Atan", TN_OP_atan},          {"Sinh", TN_OP_sinh},          {"Cosh", TN_OP_cosh},
-    {"Asinh", TN_OP_asinh},     {"Acosh", TN_OP_acosh},        {"Atanh", TN_OP_atanh},        {"Not", TN_OP_not},
-    {"BitwiseNot", TN_OP_not},  {"Add", TN_OP_add},            {"Sub", TN_OP_subtract},       {"Mul", TN_OP_multiply},
-    {"Div", TN_OP_divide},      {"And", TN_OP_and},            {"Or", TN_OP_or},              {"Xor", TN_OP_xor},
-    {"BitwiseAnd", TN_OP_and},  {"BitwiseOr", TN_OP_or},       {"BitwiseXor", TN_OP_xor},     {"Sum", TN_OP_add},
-    {"Mean", TN_OP_add},        {"Max", TN_OP_maximum},        {"Min", TN_OP_minimum},
+    {"Abs", TN_OP_abs},        {"Neg", TN_OP_negate},
+    {"Sign", TN_OP_sign},      {"Floor", TN_OP_floor},
+    {"Ceil", TN_OP_ceil},      {"Round", TN_OP_round_nearest_even},
+    {"Sqrt", TN_OP_sqrt},      {"Exp", TN_OP_exponential},
+    {"Log", TN_OP_log},        {"Sigmoid", TN_OP_logistic},
+    {"Sin", TN_OP_sine},       {"Cos", TN_OP_cosine},
+    {"Tan", TN_OP_tan},        {"Tanh", TN_OP_tanh},
+    {"Erf", TN_OP_erf},        {"Asin", TN_OP_asin},
+    {"Acos", TN_OP_acos},      {"Atan", TN_OP_atan},
+    {"Sinh", TN_OP_sinh},      {"Cosh", TN_OP_cosh},
+    {"Asinh", TN_OP_asinh},    {"Acosh", TN_OP_acosh},
+    {"Atanh", TN_OP_atanh},    {"Not", TN_OP_not},
+    {"BitwiseNot", TN_OP_not}, {"Add", TN_OP_add},
+    {"Sub", TN_OP_subtract},   {"Mul", TN_OP_multiply},
+    {"Div", TN_OP_divide},     {"And", TN_OP_and},
+    {"Or", TN_OP_or},          {"Xor", TN_OP_xor},
+    {"BitwiseAnd", TN_OP_and}, {"BitwiseOr", TN_OP_or},
+    {"BitwiseXor", TN_OP_xor}, {"Sum", TN_OP_add},
+    {"Mean", TN_OP_add},       {"Max", TN_OP_maximum},
+    {"Min", TN_OP_minimum},
 };
 
 static tn_opcode code_of(const onnx_node *n)
@@ -64,19 +75,23 @@ bool onnx_op_bit_cast(onnx_ctx *c, const onnx_node *n)
     if (to == TN_NO_DTYPE)
         return false;
     if (to == TN_BOOL || x->type.dtype == TN_BOOL) { /* a byte that is 0 or 1 */
-        bool byte = tn_dtype_bits(to) == 8 && tn_dtype_bits(x->type.dtype) == 8 && !tn_is_float(to) && !tn_is_float(x->type.dtype);
-        return byte ? onnx_set_output(c, n, 0, tn_convert(&c->b, x, to)) : onnx_unsupported(c, n, "bool against other than integers of 8 bits");
+        bool byte = tn_dtype_bits(to) == 8 && tn_dtype_bits(x->type.dtype) == 8 && !tn_is_float(to) &&
+                    !tn_is_float(x->type.dtype);
+        return byte ? onnx_set_output(c, n, 0, tn_convert(&c->b, x, to))
+                    : onnx_unsupported(c, n, "bool against other than integers of 8 bits");
     }
     if (tn_dtype_bits(to) != tn_dtype_bits(x->type.dtype))
-        return onnx_error(c, n, "`to` must have as many bits as the input's type %s, found %s", tn_dtype_text(x->type.dtype),
-                          tn_dtype_text(to));
+        return onnx_error(c, n, "`to` must have as many bits as the input's type %s, found %s",
+                          tn_dtype_text(x->type.dtype), tn_dtype_text(to));
     tn_op *op = tn_build(&c->b, TN_OP_bitcast_convert, &x, 1, &(tn_attr){.name = TN_A_dtype, .i = to}, 1, NULL, 0);
     return onnx_set_output(c, n, 0, op ? &op->result[0] : NULL);
 }
 
-/* ---- several operands ----------------------------------------------------------------------------------------------------- */
+/* ---- several operands
+ * ----------------------------------------------------------------------------------------------------- */
 
-/* Before opset 7 a second operand was aligned at `axis` by attribute; without it, shapes agree or trailing ones match. */
+/* Before opset 7 a second operand was aligned at `axis` by attribute; without it, shapes agree or trailing ones match.
+ */
 static tn_value *align_second(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *y = n->input[1];
@@ -88,7 +103,8 @@ static tn_value *align_second(onnx_ctx *c, const onnx_node *n)
     if (!onnx_axis(c, n, axis, x->type.rank, &at))
         return NULL;
     if (at + y->type.rank > x->type.rank) {
-        onnx_error(c, n, "second operand of rank %d does not fit at axis %d of rank %d", y->type.rank, at, x->type.rank);
+        onnx_error(c, n, "second operand of rank %d does not fit at axis %d of rank %d", y->type.rank, at,
+                   x->type.rank);
         return NULL;
     }
     for (int i = 0; i < x->type.rank - at; i++)
@@ -104,7 +120,8 @@ bool onnx_op_binary(onnx_ctx *c, const onnx_node *n)
 
 bool onnx_op_compare(onnx_ctx *c, const onnx_node *n)
 {
-    static const char *const rows[][2] = {{"Equal", "EQ"}, {"Greater", "GT"}, {"Less", "LT"}, {"GreaterOrEqual", "GE"}, {"LessOrEqual", "LE"}};
+    static const char *const rows[][2] = {
+        {"Equal", "EQ"}, {"Greater", "GT"}, {"Less", "LT"}, {"GreaterOrEqual", "GE"}, {"LessOrEqual", "LE"}};
     const char *direction = NULL;
     for (size_t i = 0; i < TN_COUNT(rows); i++)
         if (strcmp(rows[i][0], n->op_type) == 0)
@@ -134,7 +151,8 @@ bool onnx_op_mod(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, truncated ? tn_binary_b(&c->b, TN_OP_remainder, x, y) : emit_floor_mod(c, x, y));
 }
 
-/* The result has the base's type; an integer base with a fractional exponent is computed in f64. x^2 is x * x (the same bits). */
+/* The result has the base's type; an integer base with a fractional exponent is computed in f64. x^2 is x * x (the same
+ * bits). */
 bool onnx_op_pow(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *y = align_second(c, n);
@@ -174,7 +192,8 @@ bool onnx_op_clip(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, x);
 }
 
-/* ---- activations ------------------------------------------------------------------------------------------------------------ */
+/* ---- activations
+ * ------------------------------------------------------------------------------------------------------------ */
 
 bool onnx_op_relu(onnx_ctx *c, const onnx_node *n)
 {
@@ -198,7 +217,8 @@ static tn_value *gelu(onnx_ctx *c, tn_value *x, bool tanh_form)
 
 bool onnx_op_gelu(onnx_ctx *c, const onnx_node *n)
 {
-    return onnx_set_output(c, n, 0, gelu(c, n->input[0], strcmp(onnx_attr_string(c, n, "approximate", "none"), "tanh") == 0));
+    return onnx_set_output(c, n, 0,
+                           gelu(c, n->input[0], strcmp(onnx_attr_string(c, n, "approximate", "none"), "tanh") == 0));
 }
 
 /* com.microsoft FastGelu and BiasGelu: x (+ bias). */
@@ -286,7 +306,8 @@ bool onnx_op_celu(onnx_ctx *c, const onnx_node *n)
     double alpha = onnx_attr_float(c, n, "alpha", 1);
     tn_value *power = emit_unary(c, TN_OP_exponential_minus_one, emit_div(c, x, emit_number(c, x->type.dtype, alpha)));
     tn_value *zero = emit_number(c, x->type.dtype, 0);
-    return onnx_set_output(c, n, 0, emit_add(c, emit_max(c, x, zero), emit_min(c, emit_mul_number(c, power, alpha), zero)));
+    return onnx_set_output(c, n, 0,
+                           emit_add(c, emit_max(c, x, zero), emit_min(c, emit_mul_number(c, power, alpha), zero)));
 }
 
 bool onnx_op_leaky_relu(onnx_ctx *c, const onnx_node *n)
@@ -316,17 +337,21 @@ bool onnx_op_shrink(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
     double bias = onnx_attr_float(c, n, "bias", 0), lambda = onnx_attr_float(c, n, "lambd", 0.5);
-    tn_value *rest = emit_select(c, emit_compare_number(c, "GT", x, lambda), emit_add_number(c, x, -bias), emit_number(c, x->type.dtype, 0));
+    tn_value *rest = emit_select(c, emit_compare_number(c, "GT", x, lambda), emit_add_number(c, x, -bias),
+                                 emit_number(c, x->type.dtype, 0));
     if (tn_is_integer(x->type.dtype)) { /* fractional bounds: compare and move as f64 */
         tn_value *wide = tn_convert(&c->b, x, TN_F64);
-        rest = emit_select(c, emit_compare_number(c, "GT", wide, lambda), emit_add_number(c, wide, -bias), emit_number(c, TN_F64, 0));
+        rest = emit_select(c, emit_compare_number(c, "GT", wide, lambda), emit_add_number(c, wide, -bias),
+                           emit_number(c, TN_F64, 0));
         rest = emit_select(c, emit_compare_number(c, "LT", wide, -lambda), emit_add_number(c, wide, bias), rest);
         return onnx_set_output(c, n, 0, tn_convert(&c->b, rest, x->type.dtype));
     }
-    return onnx_set_output(c, n, 0, emit_select(c, emit_compare_number(c, "LT", x, -lambda), emit_add_number(c, x, bias), rest));
+    return onnx_set_output(c, n, 0,
+                           emit_select(c, emit_compare_number(c, "LT", x, -lambda), emit_add_number(c, x, bias), rest));
 }
 
-/* ---- softmax and its kin ------------------------------------------------------------------------------------------------------ */
+/* ---- softmax and its kin
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Since opset 13 one axis; before, all axes from `axis` on are one. */
 static bool softmax_axes(onnx_ctx *c, const onnx_node *n, int64_t *axes, int *count)
@@ -367,7 +392,8 @@ bool onnx_op_hardmax(onnx_ctx *c, const onnx_node *n)
     } else {
         int outer = shape.rank - count;
         axis = 1;
-        tn_dim dims[] = {tn_dim_product(c->session, shape.dim, outer), tn_dim_product(c->session, shape.dim + outer, count)};
+        tn_dim dims[] = {tn_dim_product(c->session, shape.dim, outer),
+                         tn_dim_product(c->session, shape.dim + outer, count)};
         x = emit_reshape(c, x, 2, dims);
     }
     if (!x)
@@ -378,7 +404,8 @@ bool onnx_op_hardmax(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_reshape(c, tn_convert(&c->b, hit, shape.dtype), shape.rank, shape.dim));
 }
 
-/* ---- running sums --------------------------------------------------------------------------------------------------------------- */
+/* ---- running sums
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static tn_value *shift_in(onnx_ctx *c, tn_value *x, int axis, tn_value *fill)
 {
@@ -419,7 +446,8 @@ bool onnx_op_cumulative(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, y ? y : x);
 }
 
-/* ---- random numbers -------------------------------------------------------------------------------------------------------------- */
+/* ---- random numbers
+ * -------------------------------------------------------------------------------------------------------------- */
 
 bool onnx_op_bernoulli(onnx_ctx *c, const onnx_node *n)
 {
@@ -449,10 +477,12 @@ bool onnx_op_random(onnx_ctx *c, const onnx_node *n)
         rank = n->input[0]->type.rank;
         memcpy(dims, n->input[0]->type.dim, sizeof dims);
     }
-    tn_dtype to = onnx_attr_dtype(c, n, "dtype", like && tn_is_float(n->input[0]->type.dtype) ? n->input[0]->type.dtype : TN_F32);
+    tn_dtype to =
+        onnx_attr_dtype(c, n, "dtype", like && tn_is_float(n->input[0]->type.dtype) ? n->input[0]->type.dtype : TN_F32);
     if (to == TN_NO_DTYPE)
         return false;
-    double low = onnx_attr_float(c, n, normal ? "mean" : "low", 0), high = onnx_attr_float(c, n, normal ? "scale" : "high", 1);
+    double low = onnx_attr_float(c, n, normal ? "mean" : "low", 0),
+           high = onnx_attr_float(c, n, normal ? "scale" : "high", 1);
     tn_value *x = normal ? emit_normal(c, n, dims, rank) : emit_uniform(c, n, dims, rank);
     x = emit_add_number(c, emit_mul_number(c, x, normal ? high : high - low), low);
     return onnx_set_output(c, n, 0, tn_convert(&c->b, x, to));

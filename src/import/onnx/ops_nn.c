@@ -4,12 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- products -------------------------------------------------------------------------------------------------------------- */
+/* ---- products
+ * -------------------------------------------------------------------------------------------------------------- */
 
 bool onnx_op_matmul(onnx_ctx *c, const onnx_node *n)
 {
-    if (n->input[0]->type.rank < 1 || n->input[1]->type.rank < 1)
-        return onnx_error(c, n, "operands must have at least rank 1");
     return onnx_set_output(c, n, 0, emit_matmul(c, n->input[0], n->input[1]));
 }
 
@@ -41,8 +40,6 @@ bool onnx_op_fused_matmul(onnx_ctx *c, const onnx_node *n)
 bool onnx_op_gemm(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *y = n->input[1], *bias = onnx_in(n, 2);
-    if (x->type.rank != 2 || y->type.rank != 2)
-        return onnx_error(c, n, "A and B must have rank 2, found %d and %d", x->type.rank, y->type.rank);
     double alpha = onnx_attr_float(c, n, "alpha", 1), beta = onnx_attr_float(c, n, "beta", 1);
     int64_t left = onnx_attr_int(c, n, "transA", 0) ? 0 : 1, right = onnx_attr_int(c, n, "transB", 0) ? 1 : 0;
     tn_value *product = tn_dot_general(&c->b, x, y, NULL, NULL, 0, &left, &right, 1);
@@ -53,7 +50,8 @@ bool onnx_op_gemm(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, product);
 }
 
-/* ---- convolutions ------------------------------------------------------------------------------------------------------------ */
+/* ---- convolutions
+ * ------------------------------------------------------------------------------------------------------------ */
 
 bool onnx_op_conv(onnx_ctx *c, const onnx_node *n)
 {
@@ -90,7 +88,8 @@ static tn_value *mirrored_weight(onnx_ctx *c, tn_value *weight, int64_t groups)
         split[i + 1] = t.dim[i];
     memcpy(joined + 2, t.dim + 2, sizeof(tn_dim) * (size_t)(rank - 2));
     if (groups == 1)
-        return weight ? tn_transpose(&c->b, weight, (int64_t[TN_MAX_RANK]){1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) : NULL;
+        return weight ? tn_transpose(&c->b, weight, (int64_t[TN_MAX_RANK]){1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
+                      : NULL;
     weight = weight ? tn_reshape(&c->b, weight, split, rank + 1) : NULL;
     weight = weight ? tn_transpose(&c->b, weight, permutation) : NULL;
     return weight ? tn_reshape(&c->b, weight, joined, rank) : NULL;
@@ -120,14 +119,18 @@ static bool read_transposed(onnx_ctx *c, const onnx_node *n, int spatial, transp
            onnx_read_ints(c, n, "pads", 2 * spatial, 0, 0, t->pads);
 }
 
-/* Padding of the plain convolution over the input spread by the stride: extent - 1 less what is taken off, at both ends. */
-static void transposed_padding(onnx_ctx *c, const transposed *t, int i, tn_dim size, tn_dim extent, int64_t stride, onnx_window *w)
+/* Padding of the plain convolution over the input spread by the stride: extent - 1 less what is taken off, at both
+ * ends. */
+static void transposed_padding(onnx_ctx *c, const transposed *t, int i, tn_dim size, tn_dim extent, int64_t stride,
+                               onnx_window *w)
 {
     tn_session *s = c->session;
     tn_dim reach = tn_dim_sub(s, extent, emit_dim(c, 1)), step = emit_dim(c, stride);
-    tn_dim low = emit_dim(c, t->pads[i]), high = emit_dim(c, t->pads[w->n + i]), extra = emit_dim(c, t->output_padding[i]);
+    tn_dim low = emit_dim(c, t->pads[i]), high = emit_dim(c, t->pads[w->n + i]),
+           extra = emit_dim(c, t->output_padding[i]);
     if (t->shape || t->same) {
-        tn_dim full = tn_dim_add(s, tn_dim_add(s, tn_dim_mul(s, tn_dim_sub(s, size, emit_dim(c, 1)), step), extent), extra);
+        tn_dim full =
+            tn_dim_add(s, tn_dim_add(s, tn_dim_mul(s, tn_dim_sub(s, size, emit_dim(c, 1)), step), extent), extra);
         tn_dim want = t->shape ? emit_dim(c, t->shape[i]) : tn_dim_mul(s, size, step);
         tn_dim total = tn_dim_sub(s, full, want);
         tn_dim off = tn_dim_max(s, total, emit_dim(c, 0)), half = tn_dim_floordiv(s, off, emit_dim(c, 2));
@@ -145,12 +148,13 @@ bool onnx_op_conv_transpose(onnx_ctx *c, const onnx_node *n)
     onnx_window w;
     transposed t;
     if (x->type.rank < 3 || weight->type.rank != x->type.rank)
-        return onnx_error(c, n, "input and weight must have one rank of at least 3, found %d and %d", x->type.rank, weight->type.rank);
+        return onnx_error(c, n, "input and weight must have one rank of at least 3, found %d and %d", x->type.rank,
+                          weight->type.rank);
     if (groups < 1)
         return onnx_error(c, n, "`group` must be at least 1, found %lld", (long long)groups);
     w = (onnx_window){.n = x->type.rank - 2};
-    if (!onnx_read_ints(c, n, "strides", w.n, 1, 1, w.strides) || !onnx_read_ints(c, n, "dilations", w.n, 1, 1, w.dilations) ||
-        !read_transposed(c, n, w.n, &t))
+    if (!onnx_read_ints(c, n, "strides", w.n, 1, 1, w.strides) ||
+        !onnx_read_ints(c, n, "dilations", w.n, 1, 1, w.dilations) || !read_transposed(c, n, w.n, &t))
         return false;
     for (int i = 0; i < w.n; i++) {
         w.kernel[i] = weight->type.dim[i + 2];
@@ -168,16 +172,18 @@ bool onnx_op_conv_transpose(onnx_ctx *c, const onnx_node *n)
 bool onnx_op_causal_conv(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *weight = n->input[1], *bias = onnx_in(n, 2), *past = onnx_in(n, 3);
-    if (x->type.rank != 3 || weight->type.rank != 3 || !tn_dim_is_const(weight->type.dim[0]))
-        return onnx_error(c, n, "input and weight must have rank 3 and known channels");
+    if (!tn_dim_is_const(weight->type.dim[0]))
+        return onnx_unsupported(c, n, "the number of channels must be known");
     const char *activation = onnx_attr_string(c, n, "activation", "none");
     tn_dim zero = emit_dim(c, 0), one = emit_dim(c, 1), carry = tn_dim_sub(c->session, weight->type.dim[2], one);
     tn_value *whole;
     if (past)
         whole = tn_concatenate(&c->b, (tn_value *[]){past, x}, 2, 2);
     else
-        whole = emit_pad_zero(c, x, (tn_dim[]){zero, zero, carry}, (tn_dim[]){zero, zero, zero}, emit_number(c, x->type.dtype, 0));
-    onnx_window w = {.n = 1, .kernel = {weight->type.dim[2]}, .strides = {1}, .dilations = {1}, .low = {zero}, .high = {zero}};
+        whole = emit_pad_zero(c, x, (tn_dim[]){zero, zero, carry}, (tn_dim[]){zero, zero, zero},
+                              emit_number(c, x->type.dtype, 0));
+    onnx_window w = {
+        .n = 1, .kernel = {weight->type.dim[2]}, .strides = {1}, .dilations = {1}, .low = {zero}, .high = {zero}};
     tn_value *y = onnx_convolution(c, whole, weight, &w, weight->type.dim[0]->value);
     if (bias && y)
         y = emit_add(c, y, emit_along(c, bias, &y->type, 1));
@@ -189,7 +195,9 @@ bool onnx_op_causal_conv(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 1, emit_slice_axis(c, whole, 2, tn_dim_sub(c->session, length, carry), length, 1));
 }
 
-/* ---- pools -------------------------------------------------------------------------------------------------------------------- */
+/* ---- pools
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static tn_value *pool(onnx_ctx *c, tn_opcode combine, tn_value *x, const onnx_window *w)
 {
@@ -206,8 +214,8 @@ static tn_value *pool(onnx_ctx *c, tn_opcode combine, tn_value *x, const onnx_wi
     return emit_window(c, combine, x, window, strides, dilations, low, high);
 }
 
-/* How many elements each window along spatial axis i covers: [out_i]. Padding counts when `padding` is set; what ceil_mode adds
- * never does. */
+/* How many elements each window along spatial axis i covers: [out_i]. Padding counts when `padding` is set; what
+ * ceil_mode adds never does. */
 static tn_value *covered(onnx_ctx *c, const onnx_window *w, int i, tn_dim size, tn_dtype dtype, bool padding)
 {
     tn_dim low = w->low[i], high = w->high[i], none = emit_dim(c, 0);
@@ -240,7 +248,11 @@ bool onnx_op_average_pool(onnx_ctx *c, const onnx_node *n)
         divisor = divisor ? emit_mul(c, divisor, along) : along;
     }
     tn_value *taps = emit_size(c, fixed, dtype);
-    return onnx_set_output(c, n, 0, emit_div(c, y, !divisor ? taps : tn_dim_is(fixed, 1) ? divisor : emit_mul(c, divisor, taps)));
+    return onnx_set_output(c, n, 0,
+                           emit_div(c, y,
+                                    !divisor              ? taps
+                                    : tn_dim_is(fixed, 1) ? divisor
+                                                          : emit_mul(c, divisor, taps)));
 }
 
 /* Row-major position of every element of `type`, i64; column: the spatial dimensions count from the first. */
@@ -271,7 +283,8 @@ static tn_value *window_tap(onnx_ctx *c, tn_value *padded, const onnx_window *w,
             limit[i] = padded->type.dim[i];
             continue;
         }
-        tn_dim last = tn_dim_mul(c->session, tn_dim_sub(c->session, w->out[i - 2], emit_dim(c, 1)), emit_dim(c, step[i]));
+        tn_dim last =
+            tn_dim_mul(c->session, tn_dim_sub(c->session, w->out[i - 2], emit_dim(c, 1)), emit_dim(c, step[i]));
         limit[i] = tn_dim_add(c->session, tn_dim_add(c->session, start[i], last), emit_dim(c, 1));
     }
     return tn_slice(&c->b, padded, start, limit, step);
@@ -294,7 +307,8 @@ static bool max_pool_indices(onnx_ctx *c, const onnx_node *n, const onnx_window 
     tn_value *x = n->input[0];
     int64_t taps = 1, tap[TN_MAX_RANK];
     for (int i = 0; i < w->n; i++)
-        taps = tn_dim_is_const(w->kernel[i]) && w->kernel[i]->value <= MAX_TAPS ? taps * w->kernel[i]->value : MAX_TAPS + 1;
+        taps = tn_dim_is_const(w->kernel[i]) && w->kernel[i]->value <= MAX_TAPS ? taps * w->kernel[i]->value
+                                                                                : MAX_TAPS + 1;
     if (taps > MAX_TAPS)
         return onnx_unsupported(c, n, "a window of more than %d elements with positions", MAX_TAPS);
     tn_value *values = pad_space(c, x, w, emit_lowest(c, x->type.dtype));
@@ -305,7 +319,8 @@ static bool max_pool_indices(onnx_ctx *c, const onnx_node *n, const onnx_window 
         for (int64_t i = w->n - 1, rest = k; i >= 0; rest /= w->kernel[i]->value, i--)
             tap[i] = rest % w->kernel[i]->value;
         tn_value *value = window_tap(c, values, w, tap), *place = window_tap(c, places, w, tap);
-        tn_value *better = !best ? NULL : emit_or(c, emit_compare(c, "GT", value, best), emit_compare_number(c, "LT", at, 0));
+        tn_value *better =
+            !best ? NULL : emit_or(c, emit_compare(c, "GT", value, best), emit_compare_number(c, "LT", at, 0));
         best = best ? emit_max(c, best, value) : value;
         at = at ? emit_select(c, better, place, at) : place;
     }
@@ -334,7 +349,8 @@ static tn_value *from_power(onnx_ctx *c, tn_value *x, double p)
 {
     if (!x || p == 1)
         return x;
-    return p == 2 ? emit_unary(c, TN_OP_sqrt, x) : tn_binary_b(&c->b, TN_OP_power, x, emit_number(c, x->type.dtype, 1 / p));
+    return p == 2 ? emit_unary(c, TN_OP_sqrt, x)
+                  : tn_binary_b(&c->b, TN_OP_power, x, emit_number(c, x->type.dtype, 1 / p));
 }
 
 static double norm_order(onnx_ctx *c, const onnx_node *n)
@@ -381,7 +397,8 @@ bool onnx_op_max_unpool(onnx_ctx *c, const onnx_node *n)
     if (!onnx_read_window(c, n, &type, NULL, &w))
         return false;
     for (int i = 0; i < w.n; i++) {
-        tn_dim reach = tn_dim_mul(c->session, tn_dim_sub(c->session, type.dim[i + 2], emit_dim(c, 1)), emit_dim(c, w.strides[i]));
+        tn_dim reach =
+            tn_dim_mul(c->session, tn_dim_sub(c->session, type.dim[i + 2], emit_dim(c, 1)), emit_dim(c, w.strides[i]));
         tn_dim pads = tn_dim_add(c->session, w.low[i], w.high[i]);
         type.dim[i + 2] = tn_dim_sub(c->session, tn_dim_add(c->session, reach, w.kernel[i]), pads);
     }

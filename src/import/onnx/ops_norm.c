@@ -1,4 +1,5 @@
-/* Normalisations, written out: reductions, broadcasts, elementwise arithmetic. Variances are means of squared deviations. */
+/* Normalisations, written out: reductions, broadcasts, elementwise arithmetic. Variances are means of squared
+ * deviations. */
 #include "import/onnx/emit.h"
 
 #include <string.h>
@@ -8,7 +9,8 @@ static tn_value *inverse_deviation(onnx_ctx *c, tn_value *variance, double epsil
     return emit_unary(c, TN_OP_rsqrt, emit_add_number(c, variance, epsilon));
 }
 
-/* ---- batch normalisation -------------------------------------------------------------------------------------------------- */
+/* ---- batch normalisation
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A parameter of shape [C] or, before opset 9 with spatial = 0, [C, D1, …]: to x's shape from axis 1 on. */
 static tn_value *from_channel(onnx_ctx *c, tn_value *p, const tn_type *like)
@@ -28,14 +30,16 @@ static bool batch_norm_training(onnx_ctx *c, const onnx_node *n, double epsilon)
         if (i != 1)
             axes[count++] = i;
     tn_value *centered = emit_centered(c, x, axes, count, &mean, &variance);
-    tn_value *scale = emit_mul(c, tn_convert(&c->b, n->input[1], x->type.dtype), inverse_deviation(c, variance, epsilon));
+    tn_value *scale =
+        emit_mul(c, tn_convert(&c->b, n->input[1], x->type.dtype), inverse_deviation(c, variance, epsilon));
     tn_value *y = emit_mul(c, centered, from_channel(c, scale, &x->type));
     y = emit_add(c, y, from_channel(c, tn_convert(&c->b, n->input[2], x->type.dtype), &x->type));
     if (!onnx_set_output(c, n, 0, y))
         return false;
     double momentum = onnx_attr_float(c, n, "momentum", 0.9f);
     for (int i = 0; i < 2; i++) {
-        tn_value *running = n->input[3 + i], *current = tn_convert(&c->b, i == 0 ? mean : variance, running->type.dtype);
+        tn_value *running = n->input[3 + i],
+                 *current = tn_convert(&c->b, i == 0 ? mean : variance, running->type.dtype);
         tn_value *next = emit_add(c, emit_mul_number(c, running, momentum), emit_mul_number(c, current, 1 - momentum));
         if (!onnx_set_output(c, n, 1 + i, next))
             return false;
@@ -63,7 +67,8 @@ bool onnx_op_batch_norm(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_add(c, emit_mul(c, x, a), b));
 }
 
-/* ---- layer normalisation ---------------------------------------------------------------------------------------------------- */
+/* ---- layer normalisation
+ * ---------------------------------------------------------------------------------------------------- */
 
 typedef struct layer_norm {
     int64_t axes[TN_MAX_RANK];
@@ -92,8 +97,10 @@ static tn_value *parameter(onnx_ctx *c, tn_value *p, const tn_type *like)
     return !p ? NULL : tn_broadcast_to(&c->b, p, like->dim, like->rank);
 }
 
-/* (x - mean) / sqrt(var + eps), or x / sqrt(mean square + eps) without centering; in x's type. mean: NULL when not centred. */
-static tn_value *normalised(onnx_ctx *c, tn_value *x, const layer_norm *l, bool center, tn_value **mean, tn_value **inverse)
+/* (x - mean) / sqrt(var + eps), or x / sqrt(mean square + eps) without centering; in x's type. mean: NULL when not
+ * centred. */
+static tn_value *normalised(onnx_ctx *c, tn_value *x, const layer_norm *l, bool center, tn_value **mean,
+                            tn_value **inverse)
 {
     tn_type type = x->type;
     tn_value *wide = tn_convert(&c->b, x, l->work), *variance;
@@ -136,8 +143,8 @@ bool onnx_op_layer_norm(onnx_ctx *c, const onnx_node *n)
     return !onnx_wants(n, last) || onnx_set_output(c, n, last, emit_keep(c, inverse, &x->type, l.axes, l.count));
 }
 
-/* com.microsoft SkipLayerNormalization (input, skip, gamma, beta, bias) and SkipSimplifiedLayerNormalization (input, skip, gamma, bias):
- * normalises input + skip + bias, which is output 3. */
+/* com.microsoft SkipLayerNormalization (input, skip, gamma, beta, bias) and SkipSimplifiedLayerNormalization (input,
+ * skip, gamma, bias): normalises input + skip + bias, which is output 3. */
 bool onnx_op_skip_layer_norm(onnx_ctx *c, const onnx_node *n)
 {
     bool center = strcmp(n->op_type, "SkipLayerNormalization") == 0;
@@ -145,24 +152,28 @@ bool onnx_op_skip_layer_norm(onnx_ctx *c, const onnx_node *n)
     tn_value *x = emit_add(c, n->input[0], n->input[1]);
     if (bias)
         x = emit_add(c, x, bias);
-    if (!x || !emit_rank(c, n, 0, 1, TN_MAX_RANK))
-        return false;
-    layer_norm l = {.axes = {x->type.rank - 1}, .count = 1, .work = tn_dtype_bits(x->type.dtype) < 32 ? TN_F32 : x->type.dtype};
+    if (!x || x->type.rank < 1)
+        return onnx_error(c, n, "the input must have at least rank 1");
+    layer_norm l = {
+        .axes = {x->type.rank - 1}, .count = 1, .work = tn_dtype_bits(x->type.dtype) < 32 ? TN_F32 : x->type.dtype};
     l.epsilon = onnx_attr_float(c, n, "epsilon", center ? 1e-12f : 1e-6f);
     tn_value *y = normalised(c, x, &l, center, &mean, &inverse);
     if (onnx_wants(n, 1) || onnx_wants(n, 2))
         return onnx_unsupported(c, n, "outputs `mean` and `inv_std_var`");
-    return onnx_set_output(c, n, 0, scaled(c, y, n->input[2], center ? onnx_in(n, 3) : NULL)) && onnx_set_output(c, n, 3, x);
+    return onnx_set_output(c, n, 0, scaled(c, y, n->input[2], center ? onnx_in(n, 3) : NULL)) &&
+           onnx_set_output(c, n, 3, x);
 }
 
-/* ---- instance and group normalisation -------------------------------------------------------------------------------------------- */
+/* ---- instance and group normalisation
+ * -------------------------------------------------------------------------------------------- */
 
 bool onnx_op_instance_norm(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *mean, *inverse;
     if (x->type.rank < 3)
         return onnx_error(c, n, "input must have at least rank 3, found %d", x->type.rank);
-    layer_norm l = {.count = x->type.rank - 2, .epsilon = onnx_attr_float(c, n, "epsilon", 1e-5f), .work = x->type.dtype};
+    layer_norm l = {
+        .count = x->type.rank - 2, .epsilon = onnx_attr_float(c, n, "epsilon", 1e-5f), .work = x->type.dtype};
     for (int i = 0; i < l.count; i++)
         l.axes[i] = i + 2;
     tn_value *y = normalised(c, x, &l, true, &mean, &inverse);
@@ -170,7 +181,8 @@ bool onnx_op_instance_norm(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_add(c, y, from_channel(c, n->input[2], &x->type)));
 }
 
-/* [N, C, …] as [N, G, C / G, …], normalised over all but N and G. Scale and bias: a group (opset < 21) or a channel an entry. */
+/* [N, C, …] as [N, G, C / G, …], normalised over all but N and G. Scale and bias: a group (opset < 21) or a channel an
+ * entry. */
 bool onnx_op_group_norm(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *mean, *inverse;
@@ -178,7 +190,8 @@ bool onnx_op_group_norm(onnx_ctx *c, const onnx_node *n)
     tn_type type = x->type;
     if (type.rank < 2 || groups < 1 || type.rank + 1 > TN_MAX_RANK)
         return onnx_error(c, n, "`num_groups` must be at least 1 and the input's rank at least 2");
-    tn_dim dims[TN_MAX_RANK] = {type.dim[0], emit_dim(c, groups), tn_dim_floordiv(c->session, type.dim[1], emit_dim(c, groups))};
+    tn_dim dims[TN_MAX_RANK] = {type.dim[0], emit_dim(c, groups),
+                                tn_dim_floordiv(c->session, type.dim[1], emit_dim(c, groups))};
     for (int i = 2; i < type.rank; i++)
         dims[i + 1] = type.dim[i];
     x = tn_reshape(&c->b, x, dims, type.rank + 1);
@@ -199,7 +212,9 @@ bool onnx_op_group_norm(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, y);
 }
 
-/* ---- others ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- others
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* x / (bias + alpha / size * sum of squares over `size` channels around)^beta. */
 bool onnx_op_lrn(onnx_ctx *c, const onnx_node *n)
@@ -216,7 +231,8 @@ bool onnx_op_lrn(onnx_ctx *c, const onnx_node *n)
     }
     tn_value *squares = emit_window(c, TN_OP_add, emit_mul(c, x, x), window, NULL, NULL, low, high);
     double alpha = onnx_attr_float(c, n, "alpha", 1e-4f), beta = onnx_attr_float(c, n, "beta", 0.75f);
-    tn_value *base = emit_add_number(c, emit_mul_number(c, squares, alpha / (double)size), onnx_attr_float(c, n, "bias", 1));
+    tn_value *base =
+        emit_add_number(c, emit_mul_number(c, squares, alpha / (double)size), onnx_attr_float(c, n, "bias", 1));
     tn_value *power = tn_binary_b(&c->b, TN_OP_power, base, emit_number(c, x->type.dtype, beta));
     return onnx_set_output(c, n, 0, emit_div(c, x, power));
 }

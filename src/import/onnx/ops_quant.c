@@ -1,12 +1,16 @@
-/* Quantisation, and products of quantised integers. Rounding is to nearest even; conversion to an integer type saturates. */
+/* Quantisation, and products of quantised integers. Rounding is to nearest even; conversion to an integer type
+ * saturates. */
 #include "import/onnx/window.h"
 
 #include <string.h>
 
-/* ---- scales and zero points --------------------------------------------------------------------------------------------- */
+/* ---- scales and zero points
+ * --------------------------------------------------------------------------------------------- */
 
-/* A scale or zero point in x's shape: of one element; rank 1, along `axis`; or of x's rank, `block` elements of the axis an entry. */
-static tn_value *granular(onnx_ctx *c, const onnx_node *n, tn_value *p, const tn_type *like, int64_t axis, int64_t block)
+/* A scale or zero point in x's shape: of one element; rank 1, along `axis`; or of x's rank, `block` elements of the
+ * axis an entry. */
+static tn_value *granular(onnx_ctx *c, const onnx_node *n, tn_value *p, const tn_type *like, int64_t axis,
+                          int64_t block)
 {
     int at;
     if (p->type.rank == 0)
@@ -20,8 +24,8 @@ static tn_value *granular(onnx_ctx *c, const onnx_node *n, tn_value *p, const tn
     if (p->type.rank == 1 && (block == 0 || like->rank > 1))
         return emit_along(c, p, like, at);
     if (p->type.rank != like->rank || block < 1 || like->rank == TN_MAX_RANK) {
-        onnx_error(c, n, "a scale of rank %d needs an input of that rank and `block_size`, found rank %d and %lld", p->type.rank,
-                   like->rank, (long long)block);
+        onnx_error(c, n, "a scale of rank %d needs an input of that rank and `block_size`, found rank %d and %lld",
+                   p->type.rank, like->rank, (long long)block);
         return NULL;
     }
     tn_dim wide[TN_MAX_RANK], joined[TN_MAX_RANK];
@@ -98,9 +102,8 @@ bool onnx_op_dequantize(onnx_ctx *c, const onnx_node *n)
 }
 
 /* u8 with the range widened to hold 0: scale = (max - min) / 255, zero = saturate(round(-min / scale)). */
-bool onnx_op_dynamic_quantize(onnx_ctx *c, const onnx_node *n)
+static tn_value *dynamically_quantised(onnx_ctx *c, tn_value *x, tn_value **scale_out, tn_value **zero_out)
 {
-    tn_value *x = n->input[0];
     tn_dtype dtype = x->type.dtype;
     int64_t axes[TN_MAX_RANK];
     for (int i = 0; i < x->type.rank; i++)
@@ -112,11 +115,19 @@ bool onnx_op_dynamic_quantize(onnx_ctx *c, const onnx_node *n)
     tn_value *safe = emit_select(c, emit_compare_number(c, "EQ", scale, 0), emit_number(c, dtype, 1), scale);
     tn_value *point = emit_unary(c, TN_OP_round_nearest_even, emit_div(c, emit_unary(c, TN_OP_negate, low), safe));
     point = tn_convert(&c->b, emit_clamp(c, point, 0, 255), TN_U8);
-    return onnx_set_output(c, n, 0, quantised(c, x, safe, point, TN_U8, true)) && onnx_set_output(c, n, 1, scale) &&
-           onnx_set_output(c, n, 2, point);
+    *scale_out = scale;
+    *zero_out = point;
+    return quantised(c, x, safe, point, TN_U8, true);
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------------------- */
+bool onnx_op_dynamic_quantize(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *scale, *zero, *y = dynamically_quantised(c, n->input[0], &scale, &zero);
+    return onnx_set_output(c, n, 0, y) && onnx_set_output(c, n, 1, scale) && onnx_set_output(c, n, 2, zero);
+}
+
+/* ---- products
+ * --------------------------------------------------------------------------------------------------------------- */
 
 /* x as i32 less its zero point, which is of one element, or rank 1 along `axis`, or broadcast. */
 static tn_value *centered_integer(onnx_ctx *c, tn_value *x, tn_value *zero, int axis)
@@ -126,7 +137,8 @@ static tn_value *centered_integer(onnx_ctx *c, tn_value *x, tn_value *zero, int 
         return wide;
     zero = tn_convert(&c->b, zero, TN_I32);
     if (zero && zero->type.rank == 1)
-        zero = tn_dim_is(zero->type.dim[0], 1) ? tn_reshape(&c->b, zero, NULL, 0) : emit_along(c, zero, &wide->type, axis);
+        zero =
+            tn_dim_is(zero->type.dim[0], 1) ? tn_reshape(&c->b, zero, NULL, 0) : emit_along(c, zero, &wide->type, axis);
     return emit_sub(c, wide, zero);
 }
 
@@ -153,14 +165,16 @@ bool onnx_op_qlinear_matmul(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *sum = integer_matmul(c, n->input[0], n->input[2], n->input[3], n->input[5]), *zero = n->input[7];
     tn_dtype work = TN_F32;
-    tn_value *scale = emit_mul(c, row_scale(c, tn_convert(&c->b, n->input[1], work)), tn_convert(&c->b, n->input[4], work));
+    tn_value *scale =
+        emit_mul(c, row_scale(c, tn_convert(&c->b, n->input[1], work)), tn_convert(&c->b, n->input[4], work));
     tn_value *ratio = emit_div(c, tn_convert(&c->b, n->input[6], work), scale);
     tn_value *y = emit_div(c, tn_convert(&c->b, sum, work), ratio);
     y = emit_add(c, emit_unary(c, TN_OP_round_nearest_even, y), tn_convert(&c->b, zero, work));
     return onnx_set_output(c, n, 0, tn_convert(&c->b, y, zero->type.dtype));
 }
 
-static tn_value *integer_conv(onnx_ctx *c, const onnx_node *n, tn_value *x, tn_value *x_zero, tn_value *w, tn_value *w_zero)
+static tn_value *integer_conv(onnx_ctx *c, const onnx_node *n, tn_value *x, tn_value *x_zero, tn_value *w,
+                              tn_value *w_zero)
 {
     onnx_window window;
     if (!onnx_read_window(c, n, &x->type, &w->type, &window))
@@ -191,4 +205,57 @@ bool onnx_op_qlinear_conv(onnx_ctx *c, const onnx_node *n)
     y = emit_unary(c, TN_OP_round_nearest_even, emit_mul(c, tn_convert(&c->b, y, TN_F32), scale));
     y = emit_add(c, y, tn_convert(&c->b, zero, TN_F32));
     return onnx_set_output(c, n, 0, tn_convert(&c->b, y, zero->type.dtype));
+}
+
+/* ---- com.microsoft
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* (x - zero) * scale as f32; scale and zero of one element. zero may be NULL. */
+static tn_value *dequantised(onnx_ctx *c, tn_value *x, tn_value *scale, tn_value *zero)
+{
+    tn_value *wide = centered_integer(c, x, zero, 0);
+    return emit_mul(c, tn_convert(&c->b, wide, TN_F32), scale);
+}
+
+static tn_value *requantised(onnx_ctx *c, tn_value *x, tn_value *scale, tn_value *zero, tn_dtype to)
+{
+    return quantised(c, x, scale, zero, to, true);
+}
+
+/* QLinearAdd, QLinearMul: A, scale, zero, B, scale, zero, C's scale, zero. */
+bool onnx_op_qlinear_binary(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *a = dequantised(c, n->input[0], n->input[1], onnx_in(n, 2));
+    tn_value *b = dequantised(c, n->input[3], n->input[4], onnx_in(n, 5));
+    tn_value *y = strcmp(n->op_type, "QLinearAdd") == 0 ? emit_add(c, a, b) : emit_mul(c, a, b);
+    return onnx_set_output(c, n, 0, requantised(c, y, n->input[6], onnx_in(n, 7), n->input[0]->type.dtype));
+}
+
+/* QLinearSigmoid, QLinearLeakyRelu: X, scale, zero, Y's scale, zero. */
+bool onnx_op_qlinear_unary(onnx_ctx *c, const onnx_node *n)
+{
+    tn_value *x = dequantised(c, n->input[0], n->input[1], onnx_in(n, 2)), *y;
+    if (strcmp(n->op_type, "QLinearSigmoid") == 0)
+        y = emit_unary(c, TN_OP_logistic, x);
+    else
+        y = emit_select(c, emit_compare_number(c, "LT", x, 0),
+                        emit_mul_number(c, x, onnx_attr_float(c, n, "alpha", 0.01f)), x);
+    return onnx_set_output(c, n, 0, requantised(c, y, n->input[3], onnx_in(n, 4), n->input[0]->type.dtype));
+}
+
+/* MatMulIntegerToFloat: A, B, A's scale, B's scale (one, or one a column), zeros, bias. DynamicQuantizeMatMul: A (f32,
+ * quantised here), B, B's scale, zero, bias. */
+bool onnx_op_matmul_to_float(onnx_ctx *c, const onnx_node *n)
+{
+    bool dynamic = strcmp(n->op_type, "DynamicQuantizeMatMul") == 0;
+    tn_value *a = n->input[0], *a_scale = dynamic ? NULL : n->input[2], *a_zero = dynamic ? NULL : onnx_in(n, 4);
+    tn_value *b_scale = n->input[dynamic ? 2 : 3], *b_zero = onnx_in(n, dynamic ? 3 : 5),
+             *bias = onnx_in(n, dynamic ? 4 : 6);
+    if (a->type.rank < 1 || n->input[1]->type.rank < 1)
+        return onnx_error(c, n, "operands must have at least rank 1");
+    if (dynamic)
+        a = dynamically_quantised(c, a, &a_scale, &a_zero);
+    tn_value *sum = !a ? NULL : integer_matmul(c, a, a_zero, n->input[1], b_zero);
+    tn_value *y = emit_mul(c, tn_convert(&c->b, sum, TN_F32), emit_mul(c, a_scale, b_scale));
+    return onnx_set_output(c, n, 0, bias ? emit_add(c, y, bias) : y);
 }

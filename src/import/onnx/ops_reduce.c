@@ -1,6 +1,6 @@
-/* Reductions. The axes are constants in nearly every model. Where they only exist when the graph runs, every axis is reduced in turn
- * and a flag an axis says whether the reduced value (spread back) or the value itself goes on; the result's sizes are symbols
- * that are born from the flags. */
+/* Reductions. The axes are constants in nearly every model. Where they only exist when the graph runs, every axis is
+ * reduced in turn and a flag an axis says whether the reduced value (spread back) or the value itself goes on; the
+ * result's sizes are symbols that are born from the flags. */
 #include "import/onnx/emit.h"
 
 #include <math.h>
@@ -73,7 +73,9 @@ static tn_value *count(onnx_ctx *c, const reduction *r, tn_dtype dtype)
         return emit_count(c, &r->type, r->axes, r->n, dtype);
     tn_value *product = emit_number(c, dtype, 1);
     for (int i = 0; i < r->type.rank; i++)
-        product = emit_mul(c, product, emit_select(c, flag_of(c, r, i), emit_size(c, r->type.dim[i], dtype), emit_number(c, dtype, 1)));
+        product =
+            emit_mul(c, product,
+                     emit_select(c, flag_of(c, r, i), emit_size(c, r->type.dim[i], dtype), emit_number(c, dtype, 1)));
     return product;
 }
 
@@ -108,7 +110,8 @@ static tn_value *shrink_runtime(onnx_ctx *c, const onnx_node *n, const reduction
     int64_t step[TN_MAX_RANK];
     int rank = r->type.rank;
     for (int i = 0; i < rank; i++)
-        one[i] = emit_dim(c, 1), zero[i] = emit_dim(c, 0), step[i] = 1, most[i] = tn_dim_max(c->session, r->type.dim[i], one[i]);
+        one[i] = emit_dim(c, 1), zero[i] = emit_dim(c, 0), step[i] = 1,
+        most[i] = tn_dim_max(c->session, r->type.dim[i], one[i]);
     tn_value *all = onnx_dims_value(c, TN_I64, 1, r->type.dim, rank);
     tn_value *sizes = emit_select(c, r->flags, emit_number(c, TN_I64, 1), all);
     if (!x || !sizes || !onnx_runtime_dims(c, n, sizes, rank, most, size))
@@ -135,7 +138,8 @@ static bool finish(onnx_ctx *c, const onnx_node *n, const reduction *r, tn_value
     return onnx_set_output(c, n, 0, x);
 }
 
-/* Axes: an attribute in older opsets, input 1 since; none or an empty list mean all, or none when noop_with_empty_axes. */
+/* Axes: an attribute in older opsets, input 1 since; none or an empty list mean all, or none when noop_with_empty_axes.
+ */
 static bool read_reduction(onnx_ctx *c, const onnx_node *n, reduction *r)
 {
     tn_value *axes = onnx_in(n, 1);
@@ -170,7 +174,10 @@ bool onnx_op_reduce(onnx_ctx *c, const onnx_node *n)
     static const struct {
         const char *type;
         tn_opcode code;
-    } rows[] = {{"ReduceSum", TN_OP_add}, {"ReduceProd", TN_OP_multiply}, {"ReduceMax", TN_OP_maximum}, {"ReduceMin", TN_OP_minimum}};
+    } rows[] = {{"ReduceSum", TN_OP_add},
+                {"ReduceProd", TN_OP_multiply},
+                {"ReduceMax", TN_OP_maximum},
+                {"ReduceMin", TN_OP_minimum}};
     reduction r;
     if (!read_reduction(c, n, &r))
         return false;
@@ -228,7 +235,8 @@ bool onnx_op_reduce_log_sum_exp(onnx_ctx *c, const onnx_node *n)
     return finish(c, n, &r, tn_convert(&c->b, emit_add(c, emit_unary(c, TN_OP_log, sum), top), r.type.dtype));
 }
 
-/* ArgMax, ArgMin: of the first (last) extreme element. Smallest: largest of the opposite, bitwise for integers (no overflow). */
+/* ArgMax, ArgMin: of the first (last) extreme element. Smallest: largest of the opposite, bitwise for integers (no
+ * overflow). */
 bool onnx_op_arg(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];

@@ -1,5 +1,5 @@
-/* Resize and Upsample: separable, one axis after the other. Each output position has a coordinate in the input (f32), from which
- * follow neighbours and weights; they are vectors as long as the axis, constants when the sizes are. */
+/* Resize and Upsample: separable, one axis after the other. Each output position has a coordinate in the input (f32),
+ * from which follow neighbours and weights; they are vectors as long as the axis, constants when the sizes are. */
 #include "import/onnx/emit.h"
 
 #include <math.h>
@@ -26,12 +26,14 @@ static bool is(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-/* ---- what the node says ---------------------------------------------------------------------------------------------------- */
+/* ---- what the node says
+ * ---------------------------------------------------------------------------------------------------- */
 
 static bool read_modes(onnx_ctx *c, const onnx_node *n, resize *r)
 {
     bool old = c->opset < 11;
-    *r = (resize){.mode = onnx_attr_string(c, n, "mode", "nearest"), .cubic_a = onnx_attr_float(c, n, "cubic_coeff_a", -0.75f)};
+    *r = (resize){.mode = onnx_attr_string(c, n, "mode", "nearest"),
+                  .cubic_a = onnx_attr_float(c, n, "cubic_coeff_a", -0.75f)};
     r->transform = onnx_attr_string(c, n, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
     r->nearest = onnx_attr_string(c, n, "nearest_mode", old ? "simple" : "round_prefer_floor");
     r->policy = onnx_attr_string(c, n, "keep_aspect_ratio_policy", "stretch");
@@ -41,8 +43,9 @@ static bool read_modes(onnx_ctx *c, const onnx_node *n, resize *r)
     if (is(r->mode, "bilinear"))
         r->mode = "linear";
     static const char *const modes[] = {"nearest", "linear", "cubic"};
-    static const char *const transforms[] = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-                                             "asymmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"};
+    static const char *const transforms[] = {"half_pixel",          "half_pixel_symmetric", "pytorch_half_pixel",
+                                             "align_corners",       "asymmetric",           "tf_crop_and_resize",
+                                             "tf_half_pixel_for_nn"};
     bool good = false;
     for (size_t i = 0; i < TN_COUNT(modes); i++)
         good |= is(r->mode, modes[i]);
@@ -164,7 +167,8 @@ static bool keep_aspect(onnx_ctx *c, const onnx_node *n, resize *r)
         if (known)
             p->out = emit_dim(c, (int64_t)floor((double)p->in->value * scale + 0.5));
         else
-            sizes[i] = emit_unary(c, TN_OP_floor, emit_add_number(c, emit_mul(c, emit_size(c, p->in, TN_F32), value), 0.5));
+            sizes[i] =
+                emit_unary(c, TN_OP_floor, emit_add_number(c, emit_mul(c, emit_size(c, p->in, TN_F32), value), 0.5));
     }
     return known || runtime_sizes(c, n, r, sizes);
 }
@@ -204,7 +208,8 @@ static bool read_roi(onnx_ctx *c, const onnx_node *n, resize *r)
     return true;
 }
 
-/* ---- coordinates -------------------------------------------------------------------------------------------------------------- */
+/* ---- coordinates
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static tn_value *crop_coordinate(onnx_ctx *c, const axis_plan *p, tn_value *i, tn_value *width)
 {
@@ -241,7 +246,9 @@ static tn_value *coordinates(onnx_ctx *c, const resize *r, const axis_plan *p)
     return crop_coordinate(c, p, i, width);
 }
 
-/* ---- one axis ------------------------------------------------------------------------------------------------------------------- */
+/* ---- one axis
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static tn_value *taken(onnx_ctx *c, tn_value *x, const axis_plan *p, tn_value *position)
 {
@@ -264,7 +271,8 @@ static tn_value *nearest_position(onnx_ctx *c, const resize *r, const axis_plan 
 /* True when output position i takes input position floor(i / times), for a whole number of times. */
 static bool repeats(onnx_ctx *c, const resize *r, const axis_plan *p, int64_t *times)
 {
-    if (r->rank == TN_MAX_RANK || !is(r->mode, "nearest") || p->scale < 1 || p->scale > 1024 || p->scale != floor(p->scale))
+    if (r->rank == TN_MAX_RANK || !is(r->mode, "nearest") || p->scale < 1 || p->scale > 1024 ||
+        p->scale != floor(p->scale))
         return false;
     *times = (int64_t)p->scale;
     if (!tn_dim_eq(c->session, p->out, tn_dim_mul(c->session, p->in, emit_dim(c, *times))))
@@ -297,17 +305,19 @@ static tn_value *kernel(onnx_ctx *c, const resize *r, tn_value *d)
         return emit_max(c, emit_sub(c, emit_number(c, TN_F32, 1), d), emit_number(c, TN_F32, 0));
     double a = r->cubic_a; /* Keys' cubic convolution */
     tn_value *square = emit_mul(c, d, d);
-    tn_value *near = emit_add_number(c, emit_mul(c, square, emit_add_number(c, emit_mul_number(c, d, a + 2), -(a + 3))), 1);
+    tn_value *near =
+        emit_add_number(c, emit_mul(c, square, emit_add_number(c, emit_mul_number(c, d, a + 2), -(a + 3))), 1);
     tn_value *far = emit_add_number(c, emit_mul_number(c, d, a), -5 * a);
     far = emit_add_number(c, emit_mul(c, emit_add_number(c, emit_mul(c, far, d), 8 * a), d), -4 * a);
     tn_value *zero = emit_number(c, TN_F32, 0);
-    return emit_select(c, emit_compare_number(c, "LE", d, 1), near, emit_select(c, emit_compare_number(c, "LT", d, 2), far, zero));
+    return emit_select(c, emit_compare_number(c, "LE", d, 1), near,
+                       emit_select(c, emit_compare_number(c, "LT", d, 2), far, zero));
 }
 
 enum { MAX_TAPS = 32 };
 
-/* Many or unknown taps: every output position weighs the whole axis, extended at both ends by the kernel's reach of at most
- * twice the axis (antialiasing stretches it by in / out): one product with a matrix [out, 5 in]. */
+/* Many or unknown taps: every output position weighs the whole axis, extended at both ends by the kernel's reach of at
+ * most twice the axis (antialiasing stretches it by in / out): one product with a matrix [out, 5 in]. */
 static tn_value *interpolated_densely(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
 {
     tn_dim dims[] = {p->out, tn_dim_mul(c->session, p->in, emit_dim(c, 5))};
@@ -326,11 +336,13 @@ static tn_value *interpolated_densely(onnx_ctx *c, const resize *r, tn_value *da
     weight = !sum ? NULL : emit_div(c, weight, emit_spread(c, sum, &weight->type, &axis, 1));
     if (!weight || !rows)
         return NULL;
-    tn_value *y = tn_dot_general(&c->b, rows, tn_convert(&c->b, weight, rows->type.dtype), NULL, NULL, 0, (int64_t[]){p->axis}, &axis, 1);
+    tn_value *y = tn_dot_general(&c->b, rows, tn_convert(&c->b, weight, rows->type.dtype), NULL, NULL, 0,
+                                 (int64_t[]){p->axis}, &axis, 1);
     return emit_axis_from_last(c, y, p->axis);
 }
 
-/* Neighbours floor(x) + first … floor(x) + first + taps - 1, weighted by the kernel, stretched when antialiasing shrinks. */
+/* Neighbours floor(x) + first … floor(x) + first + taps - 1, weighted by the kernel, stretched when antialiasing
+ * shrinks. */
 static tn_value *interpolated(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p, tn_value *x)
 {
     double shrink = r->antialias && p->scale > 0 ? fmin(p->scale, 1) : 1, radius = is(r->mode, "linear") ? 1 : 2;
@@ -343,7 +355,8 @@ static tn_value *interpolated(onnx_ctx *c, const resize *r, tn_value *data, cons
         position[i] = emit_add_number(c, base, first + i);
         weight[i] = kernel(c, r, emit_mul_number(c, emit_unary(c, TN_OP_abs, emit_sub(c, position[i], x)), shrink));
         if (r->exclude_outside) {
-            tn_value *inside = emit_and(c, emit_compare_number(c, "GE", position[i], 0), emit_compare(c, "LT", position[i], size));
+            tn_value *inside =
+                emit_and(c, emit_compare_number(c, "GE", position[i], 0), emit_compare(c, "LT", position[i], size));
             weight[i] = emit_select(c, inside, weight[i], emit_number(c, TN_F32, 0));
         }
         sum = sum ? emit_add(c, sum, weight[i]) : weight[i];
@@ -365,7 +378,8 @@ static tn_value *outside_filled(onnx_ctx *c, const resize *r, tn_value *y, const
         return y;
     tn_value *last = emit_add_number(c, emit_size(c, p->in, TN_F32), -1);
     tn_value *outside = emit_or(c, emit_compare_number(c, "LT", x, 0), emit_compare(c, "GT", x, last));
-    return emit_select(c, emit_along(c, outside, &y->type, p->axis), emit_number(c, y->type.dtype, r->extrapolation), y);
+    return emit_select(c, emit_along(c, outside, &y->type, p->axis), emit_number(c, y->type.dtype, r->extrapolation),
+                       y);
 }
 
 static tn_value *resize_axis(onnx_ctx *c, const resize *r, tn_value *data, const axis_plan *p)

@@ -1,5 +1,6 @@
-/* RNN, GRU, LSTM. The input's product with all time steps comes first, in one dot; then one step at a time: unrolled when the length is a small
- * constant, else a `while`. A sequence that has ended keeps its state and gives zeros; so a reverse pass begins where it ends. */
+/* RNN, GRU, LSTM. The input's product with all time steps comes first, in one dot; then one step at a time: unrolled
+ * when the length is a small constant, else a `while`. A sequence that has ended keeps its state and gives zeros; so a
+ * reverse pass begins where it ends. */
 #include "import/onnx/emit.h"
 
 #include <string.h>
@@ -20,23 +21,27 @@ typedef struct cell {
     activation act[3];
     double clip; /* 0: none */
     bool linear_before_reset, input_forget;
-    tn_value *lengths;           /* i64[batch], NULL: all `time` */
-    tn_value *x;                 /* [time, batch, gates * hidden]: input part of all gates, biases added */
-    tn_value *recurrent;         /* [gates * hidden, hidden] */
-    tn_value *reset_bias;        /* GRU with linear_before_reset: [hidden] */
-    tn_value *peephole;          /* LSTM: [3 * hidden]: i, o, f */
+    tn_value *lengths;    /* i64[batch], NULL: all `time` */
+    tn_value *x;          /* [time, batch, gates * hidden]: input part of all gates, biases added */
+    tn_value *recurrent;  /* [gates * hidden, hidden] */
+    tn_value *reset_bias; /* GRU with linear_before_reset: [hidden] */
+    tn_value *peephole;   /* LSTM: [3 * hidden]: i, o, f */
 } cell;
 
-/* ---- activations ---------------------------------------------------------------------------------------------------------- */
+/* ---- activations
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     int parameters;
     double alpha, beta;
 } known_activations[] = {
-    {"Relu", 0, 0, 0},        {"Tanh", 0, 0, 0},     {"Sigmoid", 0, 0, 0},       {"Affine", 2, 1, 0},
-    {"LeakyRelu", 1, 0.01, 0}, {"ThresholdedRelu", 1, 1, 0}, {"ScaledTanh", 2, 1, 1}, {"HardSigmoid", 2, 0.2, 0.5},
-    {"Elu", 1, 1, 0},         {"Softsign", 0, 0, 0}, {"Softplus", 0, 0, 0},
+    {"Relu", 0, 0, 0},         {"Tanh", 0, 0, 0},
+    {"Sigmoid", 0, 0, 0},      {"Affine", 2, 1, 0},
+    {"LeakyRelu", 1, 0.01, 0}, {"ThresholdedRelu", 1, 1, 0},
+    {"ScaledTanh", 2, 1, 1},   {"HardSigmoid", 2, 0.2, 0.5},
+    {"Elu", 1, 1, 0},          {"Softsign", 0, 0, 0},
+    {"Softplus", 0, 0, 0},
 };
 
 static bool same_text(const char *a, const char *b)
@@ -48,7 +53,8 @@ static bool same_text(const char *a, const char *b)
 }
 
 /* Names of all directions' activations; alpha and beta are consumed, in order, by those that have them. */
-static bool read_activations(onnx_ctx *c, const onnx_node *n, int per_direction, int directions, const char *const *defaults, activation *out)
+static bool read_activations(onnx_ctx *c, const onnx_node *n, int per_direction, int directions,
+                             const char *const *defaults, activation *out)
 {
     int count, nalpha, nbeta, alpha_at = 0, beta_at = 0, total = per_direction * directions;
     const char *const *names = onnx_attr_strings(c, n, "activations", &count);
@@ -106,18 +112,23 @@ static tn_value *clipped(onnx_ctx *c, const cell *u, tn_value *x)
     return u->clip > 0 ? emit_clamp(c, x, -u->clip, u->clip) : x;
 }
 
-/* ---- one step ------------------------------------------------------------------------------------------------------------------ */
+/* ---- one step
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* Entry k of `hidden` elements along the last axis. */
 static tn_value *part(onnx_ctx *c, const cell *u, tn_value *x, int k, int count)
 {
     tn_dim start = tn_dim_mul(c->session, emit_dim(c, k), u->hidden);
-    return !x ? NULL : emit_slice_axis(c, x, x->type.rank - 1, start, tn_dim_add(c->session, start, tn_dim_mul(c->session, emit_dim(c, count), u->hidden)), 1);
+    return !x ? NULL
+              : emit_slice_axis(c, x, x->type.rank - 1, start,
+                                tn_dim_add(c->session, start, tn_dim_mul(c->session, emit_dim(c, count), u->hidden)),
+                                1);
 }
 
 static tn_value *times_transposed(onnx_ctx *c, tn_value *x, tn_value *weight)
 {
-    return !x ? NULL : tn_dot_general(&c->b, x, weight, NULL, NULL, 0, (int64_t[]){x->type.rank - 1}, (int64_t[]){1}, 1);
+    return !x ? NULL
+              : tn_dot_general(&c->b, x, weight, NULL, NULL, 0, (int64_t[]){x->type.rank - 1}, (int64_t[]){1}, 1);
 }
 
 static void rnn_step(onnx_ctx *c, const cell *u, tn_value *x, tn_value *const *state, tn_value **next)
@@ -129,7 +140,8 @@ static void rnn_step(onnx_ctx *c, const cell *u, tn_value *x, tn_value *const *s
 /* Gates z, r, h: h' = g(x_h + r * (h R + b)) or g(x_h + (r * h) R); result (1 - z) h' + z h. */
 static void gru_step(onnx_ctx *c, const cell *u, tn_value *x, tn_value *const *state, tn_value **next)
 {
-    tn_dim two = tn_dim_mul(c->session, emit_dim(c, 2), u->hidden), three = tn_dim_mul(c->session, emit_dim(c, 3), u->hidden);
+    tn_dim two = tn_dim_mul(c->session, emit_dim(c, 2), u->hidden),
+           three = tn_dim_mul(c->session, emit_dim(c, 3), u->hidden);
     tn_value *h = state[0], *inner;
     tn_value *gate_weight = emit_slice_axis(c, u->recurrent, 0, emit_dim(c, 0), two, 1);
     tn_value *new_weight = emit_slice_axis(c, u->recurrent, 0, two, three, 1);
@@ -188,7 +200,8 @@ static tn_value *step(onnx_ctx *c, const cell *u, tn_value *x, tn_value *t, tn_v
     return row;
 }
 
-/* ---- all steps ------------------------------------------------------------------------------------------------------------------ */
+/* ---- all steps
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static tn_value *unrolled(onnx_ctx *c, const cell *u, tn_value **state)
 {
@@ -215,7 +228,8 @@ static bool looped_body(onnx_ctx *c, void *context, tn_value *i, tn_value *const
     tn_value *t = i, *zero = tn_int_constant(&c->b, TN_I64, 0);
     if (u->reverse)
         t = emit_sub(c, emit_add_number(c, emit_size(c, u->time, TN_I64), -1), i);
-    tn_dim width = tn_dim_mul(c->session, emit_dim(c, u->gates), u->hidden), sizes[] = {emit_dim(c, 1), u->batch, width};
+    tn_dim width = tn_dim_mul(c->session, emit_dim(c, u->gates), u->hidden),
+           sizes[] = {emit_dim(c, 1), u->batch, width};
     tn_attr attr = {.name = TN_A_sizes, .n = 3, .dims = sizes};
     tn_op *slice = tn_build(&c->b, TN_OP_dynamic_slice, (tn_value *[]){u->x, t, zero, zero}, 4, &attr, 1, NULL, 0);
     tn_value *x = slice ? tn_reshape(&c->b, &slice->result[0], sizes + 1, 2) : NULL;
@@ -224,7 +238,8 @@ static bool looped_body(onnx_ctx *c, void *context, tn_value *i, tn_value *const
     row = row ? tn_reshape(&c->b, row, out_dims, 3) : NULL;
     if (!row)
         return false;
-    tn_op *update = tn_build(&c->b, TN_OP_dynamic_update_slice, (tn_value *[]){carried[0], row, t, zero, zero}, 5, NULL, 0, NULL, 0);
+    tn_op *update = tn_build(&c->b, TN_OP_dynamic_update_slice, (tn_value *[]){carried[0], row, t, zero, zero}, 5, NULL,
+                             0, NULL, 0);
     next[0] = update ? &update->result[0] : NULL;
     return update != NULL;
 }
@@ -240,7 +255,8 @@ static tn_value *looped(onnx_ctx *c, cell *u, tn_value **state)
     return final[0];
 }
 
-/* ---- the operator ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the operator
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* Entry d of the leading axis, which vanishes. NULL stays NULL. */
 static tn_value *direction_of(onnx_ctx *c, tn_value *x, int d)
@@ -284,10 +300,6 @@ static bool read_cell(onnx_ctx *c, const onnx_node *n, cell *u, activation *acts
     u->clip = onnx_attr_float(c, n, "clip", 0);
     u->linear_before_reset = onnx_attr_int(c, n, "linear_before_reset", 0);
     u->input_forget = onnx_attr_int(c, n, "input_forget", 0);
-    static const int ranks[] = {3, 3, 3, 2, 1, 3, 3, 2}; /* X, W, R, B, sequence_lens, initial_h, initial_c, P */
-    for (int i = 0; i < (int)TN_COUNT(ranks); i++)
-        if (!emit_rank(c, n, i, ranks[i], ranks[i]))
-            return false;
     if (!tn_dim_is(n->input[2]->type.dim[0], *directions))
         return onnx_error(c, n, "direction '%s' needs weights with a leading dimension of %d", direction, *directions);
     u->hidden = n->input[2]->type.dim[2];
@@ -362,12 +374,13 @@ bool onnx_op_recurrent(onnx_ctx *c, const onnx_node *n)
     return true;
 }
 
-/* ---- linear attention -------------------------------------------------------------------------------------------------------------- */
+/* ---- linear attention
+ * -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct linear_attention {
     int64_t heads, kv_heads;
     tn_dim batch, time, key_size, value_size;
-    tn_value *scale; /* rank 0 */
+    tn_value *scale;                    /* rank 0 */
     tn_value *q, *k, *v, *decay, *beta; /* [time, batch, heads, size] f32; decay, beta NULL when the rule has none */
 } linear_attention;
 
@@ -380,7 +393,8 @@ static tn_value *unpack_heads(onnx_ctx *c, tn_value *x, int64_t heads)
         c->b.failed = true; /* the core names the node */
         return NULL;
     }
-    tn_dim dims[] = {x->type.dim[0], x->type.dim[1], emit_dim(c, heads), tn_dim_floordiv(c->session, x->type.dim[2], emit_dim(c, heads))};
+    tn_dim dims[] = {x->type.dim[0], x->type.dim[1], emit_dim(c, heads),
+                     tn_dim_floordiv(c->session, x->type.dim[2], emit_dim(c, heads))};
     x = tn_reshape(&c->b, tn_convert(&c->b, x, TN_F32), dims, 4);
     return x ? emit_transpose(c, x, EMIT_AXES(1, 0, 2, 3)) : NULL;
 }
@@ -401,7 +415,8 @@ static tn_value *widen(onnx_ctx *c, tn_value *x, int axis)
 {
     if (!x)
         return NULL;
-    tn_dim dims[4] = {x->type.dim[0], x->type.dim[1], axis == 3 ? x->type.dim[2] : emit_dim(c, 1), axis == 3 ? emit_dim(c, 1) : x->type.dim[2]};
+    tn_dim dims[4] = {x->type.dim[0], x->type.dim[1], axis == 3 ? x->type.dim[2] : emit_dim(c, 1),
+                      axis == 3 ? emit_dim(c, 1) : x->type.dim[2]};
     return tn_reshape(&c->b, x, dims, 4);
 }
 
@@ -426,11 +441,14 @@ static bool linear_attention_body(onnx_ctx *c, void *context, tn_value *t, tn_va
     tn_dim row[] = {emit_dim(c, 1), a->batch, emit_dim(c, a->heads), a->value_size};
     q = q ? tn_reshape(&c->b, q, split, 4) : NULL;
     static const int64_t batch[] = {0, 1};
-    tn_value *y = tn_dot_general(&c->b, q, state, batch, batch, 2, (int64_t[]){3}, (int64_t[]){2}, 1); /* [B, KV, group, V] */
+    tn_value *y =
+        tn_dot_general(&c->b, q, state, batch, batch, 2, (int64_t[]){3}, (int64_t[]){2}, 1); /* [B, KV, group, V] */
     y = emit_mul(c, y, a->scale);
     y = y ? tn_reshape(&c->b, y, row, 4) : NULL;
     tn_value *zero = tn_int_constant(&c->b, TN_I64, 0);
-    tn_op *update = y ? tn_build(&c->b, TN_OP_dynamic_update_slice, (tn_value *[]){carried[0], y, t, zero, zero, zero}, 6, NULL, 0, NULL, 0) : NULL;
+    tn_op *update = y ? tn_build(&c->b, TN_OP_dynamic_update_slice, (tn_value *[]){carried[0], y, t, zero, zero, zero},
+                                 6, NULL, 0, NULL, 0)
+                      : NULL;
     next[0] = update ? &update->result[0] : NULL;
     next[1] = state;
     return update && state;
@@ -439,17 +457,16 @@ static bool linear_attention_body(onnx_ctx *c, void *context, tn_value *t, tn_va
 bool onnx_op_linear_attention(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *q = n->input[0], *v = n->input[2], *past = onnx_in(n, 3), *decay = onnx_in(n, 4), *beta = onnx_in(n, 5);
-    linear_attention a = {.heads = onnx_attr_int(c, n, "q_num_heads", 0), .kv_heads = onnx_attr_int(c, n, "kv_num_heads", 0)};
-    static const int ranks[] = {3, 3, 3, 4, 3, 3};
-    for (int i = 0; i < (int)TN_COUNT(ranks); i++)
-        if (!emit_rank(c, n, i, ranks[i], ranks[i]))
-            return false;
+    linear_attention a = {.heads = onnx_attr_int(c, n, "q_num_heads", 0),
+                          .kv_heads = onnx_attr_int(c, n, "kv_num_heads", 0)};
     if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads)
-        return onnx_error(c, n, "`q_num_heads` must be a positive multiple of `kv_num_heads`, found %lld and %lld", (long long)a.heads, (long long)a.kv_heads);
+        return onnx_error(c, n, "`q_num_heads` must be a positive multiple of `kv_num_heads`, found %lld and %lld",
+                          (long long)a.heads, (long long)a.kv_heads);
     const char *rule = onnx_attr_string(c, n, "update_rule", "gated_delta");
     bool gated = strncmp(rule, "gated", 5) == 0, delta = strstr(rule, "delta") != NULL;
     if (gated != (decay != NULL) || delta != (beta != NULL))
-        return onnx_error(c, n, "update rule '%s' does not go with the inputs: decay %s, beta %s", rule, decay ? "given" : "missing", beta ? "given" : "missing");
+        return onnx_error(c, n, "update rule '%s' does not go with the inputs: decay %s, beta %s", rule,
+                          decay ? "given" : "missing", beta ? "given" : "missing");
     a.q = unpack_heads(c, q, a.heads);
     a.k = unpack_heads(c, n->input[1], a.kv_heads);
     a.v = unpack_heads(c, v, a.kv_heads);
@@ -467,7 +484,8 @@ bool onnx_op_linear_attention(onnx_ctx *c, const onnx_node *n)
     tn_dim out[] = {a.time, a.batch, emit_dim(c, a.heads), a.value_size};
     tn_dim kept[] = {a.batch, emit_dim(c, a.kv_heads), a.key_size, a.value_size};
     tn_value *zero = emit_number(c, TN_F32, 0), *final[2];
-    tn_value *init[] = {emit_fill(c, zero, out, 4), past ? tn_convert(&c->b, past, TN_F32) : emit_fill(c, zero, kept, 4)};
+    tn_value *init[] = {emit_fill(c, zero, out, 4),
+                        past ? tn_convert(&c->b, past, TN_F32) : emit_fill(c, zero, kept, 4)};
     if (!emit_counted_loop(c, emit_size(c, a.time, TN_I64), init, 2, linear_attention_body, &a, final))
         return false;
     tn_dim packed[] = {a.batch, a.time, tn_dim_mul(c->session, out[2], a.value_size)};

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* ---- unique ------------------------------------------------------------------------------------------------------------------ */
+/* ---- unique
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /* Sorts keys ascending, stable, with a payload; results in place. */
 static bool sort_with(onnx_ctx *c, tn_value **key, tn_value **payload)
@@ -27,7 +28,8 @@ static bool sort_with(onnx_ctx *c, tn_value **key, tn_value **payload)
     return true;
 }
 
-/* One number a slice along axis, equal for equal slices and ordered as they are (lexicographically): how many are smaller. */
+/* One number a slice along axis, equal for equal slices and ordered as they are (lexicographically): how many are
+ * smaller. */
 static tn_value *slice_ranks(onnx_ctx *c, tn_value *x, int axis)
 {
     int64_t permutation[TN_MAX_RANK];
@@ -46,7 +48,8 @@ static tn_value *slice_ranks(onnx_ctx *c, tn_value *x, int axis)
     tn_value *b = x ? emit_broadcast(c, x, dims, 3, EMIT_AXES(1, 2)) : NULL;
     int64_t last = 2;
     tn_value *column = tn_iota(&c->b, TN_I64, dims, 3, 2), *none = emit_highest(c, TN_I64);
-    tn_value *first = emit_reduce(c, TN_OP_minimum, emit_select(c, emit_compare(c, "NE", a, b), column, none), &last, 1);
+    tn_value *first =
+        emit_reduce(c, TN_OP_minimum, emit_select(c, emit_compare(c, "NE", a, b), column, none), &last, 1);
     if (!first || !column)
         return NULL;
     tn_value *decides = emit_compare(c, "EQ", column, emit_spread(c, first, &column->type, &last, 1));
@@ -68,7 +71,8 @@ static tn_value *filled(onnx_ctx *c, tn_dim size)
     return emit_fill(c, tn_int_constant(&c->b, TN_I64, 0), &size, 1);
 }
 
-/* Groups of equal keys (rank 1) in ascending order: smallest position, size, and which group each position belongs to. */
+/* Groups of equal keys (rank 1) in ascending order: smallest position, size, and which group each position belongs to.
+ */
 static bool group_keys(onnx_ctx *c, const onnx_node *n, tn_value *key, groups *out)
 {
     tn_dim size = key->type.dim[0], number, one = emit_dim(c, 1);
@@ -123,7 +127,8 @@ bool onnx_op_unique(onnx_ctx *c, const onnx_node *n)
            onnx_set_output(c, n, 2, g.inverse) && onnx_set_output(c, n, 3, g.counts);
 }
 
-/* ---- n-grams ------------------------------------------------------------------------------------------------------------------ */
+/* ---- n-grams
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct ngrams {
     const int64_t *pool, *starts, *indexes;
@@ -163,19 +168,22 @@ static tn_value *gram_counts(onnx_ctx *c, const ngrams *g, int64_t size, int64_t
 
 static bool read_ngrams(onnx_ctx *c, const onnx_node *n, ngrams *g)
 {
-    *g = (ngrams){.least = onnx_attr_int(c, n, "min_gram_length", 1), .most = onnx_attr_int(c, n, "max_gram_length", 1)};
+    *g =
+        (ngrams){.least = onnx_attr_int(c, n, "min_gram_length", 1), .most = onnx_attr_int(c, n, "max_gram_length", 1)};
     g->skips = onnx_attr_int(c, n, "max_skip_count", 0);
     g->pool = onnx_attr_ints(c, n, "pool_int64s", &g->npool);
     g->starts = onnx_attr_ints(c, n, "ngram_counts", &g->nstarts);
     g->indexes = onnx_attr_ints(c, n, "ngram_indexes", &g->nindexes);
     if (!g->pool)
         return onnx_unsupported(c, n, "a pool of strings");
-    if (!g->starts || !g->indexes || g->least < 1 || g->most < g->least || g->skips < 0 || g->skips > INT16_MAX || g->most > g->nstarts)
+    if (!g->starts || !g->indexes || g->least < 1 || g->most < g->least || g->skips < 0 || g->skips > INT16_MAX ||
+        g->most > g->nstarts)
         return onnx_error(c, n, "gram lengths, counts and indexes do not fit together");
     for (int i = 0; i < g->nstarts; i++) {
         int64_t end = i + 1 < g->nstarts ? g->starts[i + 1] : g->npool;
         if (g->starts[i] < 0 || end < g->starts[i] || end > g->npool || (end - g->starts[i]) % (i + 1))
-            return onnx_error(c, n, "`ngram_counts` must divide the pool, found %lld at %d", (long long)g->starts[i], i);
+            return onnx_error(c, n, "`ngram_counts` must divide the pool, found %lld at %d", (long long)g->starts[i],
+                              i);
     }
     for (int i = 0; i < g->nindexes; i++) {
         if (g->indexes[i] < 0 || g->indexes[i] > INT32_MAX)
@@ -197,7 +205,8 @@ static tn_value *all_counts(onnx_ctx *c, const ngrams *g, int64_t *grams)
         if (count == 0)
             continue;
         bool counted = i + 1 >= g->least && i + 1 <= g->most;
-        parts[nparts] = counted ? gram_counts(c, g, i + 1, g->starts[i], count) : emit_fill(c, emit_number(c, TN_F32, 0), dims, 2);
+        parts[nparts] =
+            counted ? gram_counts(c, g, i + 1, g->starts[i], count) : emit_fill(c, emit_number(c, TN_F32, 0), dims, 2);
         if (!parts[nparts++])
             return NULL;
         *grams += count;
@@ -227,7 +236,8 @@ bool onnx_op_tfidf(onnx_ctx *c, const onnx_node *n)
     if (!counts)
         return false;
     if (grams != g.nindexes || (weights && nweights != grams))
-        return onnx_error(c, n, "the pool has %lld grams, but there are %d indexes and %d weights", (long long)grams, g.nindexes, nweights);
+        return onnx_error(c, n, "the pool has %lld grams, but there are %d indexes and %d weights", (long long)grams,
+                          g.nindexes, nweights);
     int64_t *from = TN_NEW_ARRAY(&c->session->arena, int64_t, (size_t)g.width);
     double *weight = TN_NEW_ARRAY(&c->session->arena, double, (size_t)g.width);
     for (int64_t i = 0; i < g.width; i++) {

@@ -4,14 +4,18 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- transforms -------------------------------------------------------------------------------------------------------------- */
+/* ---- transforms
+ * -------------------------------------------------------------------------------------------------------------- */
 
-/* cos and sin of 2 pi i k / length for i < rows, k < columns; i k is reduced modulo the length first, so that no precision is lost. */
-static void twiddles(onnx_ctx *c, tn_dim rows, tn_dim columns, tn_dim length, tn_dtype dtype, tn_value **cosine, tn_value **sine)
+/* cos and sin of 2 pi i k / length for i < rows, k < columns; i k is reduced modulo the length first, so that no
+ * precision is lost. */
+static void twiddles(onnx_ctx *c, tn_dim rows, tn_dim columns, tn_dim length, tn_dtype dtype, tn_value **cosine,
+                     tn_value **sine)
 {
     tn_dim dims[] = {rows, columns};
     tn_value *product = emit_mul(c, tn_iota(&c->b, TN_I64, dims, 2, 0), tn_iota(&c->b, TN_I64, dims, 2, 1));
-    tn_value *turn = tn_convert(&c->b, tn_binary_b(&c->b, TN_OP_remainder, product, emit_size(c, length, TN_I64)), TN_F64);
+    tn_value *turn =
+        tn_convert(&c->b, tn_binary_b(&c->b, TN_OP_remainder, product, emit_size(c, length, TN_I64)), TN_F64);
     tn_value *angle = emit_div(c, emit_mul_number(c, turn, 2 * M_PI), emit_size(c, length, TN_F64));
     *cosine = tn_convert(&c->b, emit_unary(c, TN_OP_cosine, angle), dtype);
     *sine = tn_convert(&c->b, emit_unary(c, TN_OP_sine, angle), dtype);
@@ -66,7 +70,8 @@ static tn_value *forward(onnx_ctx *c, tn_value *x, int axis, tn_dim length, bool
     x = with_length(c, x, axis, length);
     if (!x)
         return NULL;
-    tn_dim bins = onesided ? tn_dim_add(c->session, tn_dim_floordiv(c->session, length, emit_dim(c, 2)), emit_dim(c, 1)) : length;
+    tn_dim bins =
+        onesided ? tn_dim_add(c->session, tn_dim_floordiv(c->session, length, emit_dim(c, 2)), emit_dim(c, 1)) : length;
     tn_value *cosine, *sine, *re = complex_part(c, x, 0, axis), *im = complex_part(c, x, 1, axis);
     twiddles(c, length, bins, length, x->type.dtype, &cosine, &sine);
     tn_value *real = contract_last(c, re, cosine), *imaginary = emit_unary(c, TN_OP_negate, contract_last(c, re, sine));
@@ -91,7 +96,8 @@ static tn_value *backward(onnx_ctx *c, tn_value *x, int axis, tn_dim length)
         imaginary = emit_add(c, imaginary, contract_last(c, im, cosine));
     }
     tn_value *size = emit_size(c, length, x->type.dtype);
-    return interleave(c, emit_axis_from_last(c, emit_div(c, real, size), axis), emit_axis_from_last(c, emit_div(c, imaginary, size), axis));
+    return interleave(c, emit_axis_from_last(c, emit_div(c, real, size), axis),
+                      emit_axis_from_last(c, emit_div(c, imaginary, size), axis));
 }
 
 /* Inverse of the N / 2 + 1 bins of a real signal: bins other than the first, and the last of an even N, count twice. */
@@ -106,7 +112,8 @@ static tn_value *backward_real(onnx_ctx *c, tn_value *x, int axis, tn_dim length
     tn_value *cosine, *sine, *re = complex_part(c, x, 0, axis), *im = complex_part(c, x, 1, axis);
     twiddles(c, bins, length, length, dtype, &cosine, &sine);
     tn_value *k = tn_iota(&c->b, TN_I64, &bins, 1, 0);
-    tn_value *once = emit_or(c, emit_compare_number(c, "EQ", k, 0), emit_compare(c, "EQ", emit_mul_number(c, k, 2), emit_size(c, length, TN_I64)));
+    tn_value *once = emit_or(c, emit_compare_number(c, "EQ", k, 0),
+                             emit_compare(c, "EQ", emit_mul_number(c, k, 2), emit_size(c, length, TN_I64)));
     tn_value *weight = emit_select(c, once, emit_number(c, dtype, 1), emit_number(c, dtype, 2));
     weight = emit_div(c, weight, emit_size(c, length, dtype));
     if (!weight || !cosine || !sine)
@@ -140,7 +147,8 @@ static tn_value *transformed(onnx_ctx *c, const onnx_node *n, const dft *d, tn_v
     return forward(c, x, axis, length, d->onesided);
 }
 
-/* An axis that is only known when the graph runs: the whole transforms along all axes, one of them chosen, then cut when onesided. */
+/* An axis that is only known when the graph runs: the whole transforms along all axes, one of them chosen, then cut
+ * when onesided. */
 static bool dft_of_runtime_axis(onnx_ctx *c, const onnx_node *n, const dft *d)
 {
     tn_value *x = n->input[0], *y = NULL, *parts[TN_MAX_RANK];
@@ -159,8 +167,10 @@ static bool dft_of_runtime_axis(onnx_ctx *c, const onnx_node *n, const dft *d)
     tn_dim start[TN_MAX_RANK], limit[TN_MAX_RANK], one = emit_dim(c, 1);
     int64_t step[TN_MAX_RANK];
     for (int i = 0; i < rank; i++) {
-        tn_dim size = y->type.dim[i], half = tn_dim_add(c->session, tn_dim_floordiv(c->session, size, emit_dim(c, 2)), one);
-        tn_value *cut = emit_select(c, emit_compare_number(c, "EQ", wanted, i), emit_size(c, half, TN_I64), emit_size(c, size, TN_I64));
+        tn_dim size = y->type.dim[i],
+               half = tn_dim_add(c->session, tn_dim_floordiv(c->session, size, emit_dim(c, 2)), one);
+        tn_value *cut = emit_select(c, emit_compare_number(c, "EQ", wanted, i), emit_size(c, half, TN_I64),
+                                    emit_size(c, size, TN_I64));
         parts[i] = cut ? tn_reshape(&c->b, cut, &one, 1) : NULL;
         if (!parts[i])
             return false;
@@ -176,7 +186,9 @@ static bool dft_of_runtime_axis(onnx_ctx *c, const onnx_node *n, const dft *d)
 bool onnx_op_dft(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
-    dft d = {.inverse = onnx_attr_int(c, n, "inverse", 0), .onesided = onnx_attr_int(c, n, "onesided", 0), .length = onnx_in(n, 1)};
+    dft d = {.inverse = onnx_attr_int(c, n, "inverse", 0),
+             .onesided = onnx_attr_int(c, n, "onesided", 0),
+             .length = onnx_in(n, 1)};
     int64_t given = c->opset < 20 ? onnx_attr_int(c, n, "axis", 1) : -2;
     int count = 1, axis;
     if (!has_parts(x))
@@ -196,9 +208,9 @@ bool onnx_op_stft(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0], *window = onnx_in(n, 2);
     tn_session *s = c->session;
     tn_dim step, length;
-    if (x->type.rank != 3 || !has_parts(x))
-        return onnx_error(c, n, "the signal must have rank 3 and end in a dimension of 1 (real) or 2 (real and imaginary)");
-    if (!emit_rank(c, n, 2, 1, 1) || !onnx_runtime_dims(c, n, n->input[1], 1, NULL, &step))
+    if (!has_parts(x))
+        return onnx_error(c, n, "the signal must end in a dimension of 1 (real) or 2 (real and imaginary)");
+    if (!onnx_runtime_dims(c, n, n->input[1], 1, NULL, &step))
         return false;
     length = window ? window->type.dim[0] : x->type.dim[1];
     if (onnx_in(n, 3) && !window && !onnx_runtime_dims(c, n, n->input[3], 1, NULL, &length))
@@ -216,7 +228,9 @@ bool onnx_op_stft(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, cut ? forward(c, cut, 2, length, onnx_attr_int(c, n, "onesided", 1)) : NULL);
 }
 
-/* ---- windows --------------------------------------------------------------------------------------------------------------------- */
+/* ---- windows
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 /* a0 - a1 cos(2 pi i / N) + a2 cos(4 pi i / N), N the size, less 1 unless periodic. */
 bool onnx_op_window(onnx_ctx *c, const onnx_node *n)
@@ -224,7 +238,9 @@ bool onnx_op_window(onnx_ctx *c, const onnx_node *n)
     static const struct {
         const char *type;
         double a[3];
-    } rows[] = {{"HannWindow", {0.5, 0.5, 0}}, {"HammingWindow", {25.0 / 46, 21.0 / 46, 0}}, {"BlackmanWindow", {0.42, 0.5, 0.08}}};
+    } rows[] = {{"HannWindow", {0.5, 0.5, 0}},
+                {"HammingWindow", {25.0 / 46, 21.0 / 46, 0}},
+                {"BlackmanWindow", {0.42, 0.5, 0.08}}};
     const double *a = rows[0].a;
     for (size_t i = 0; i < TN_COUNT(rows); i++)
         if (strcmp(rows[i].type, n->op_type) == 0)
@@ -251,7 +267,8 @@ static tn_value *scalar_input(onnx_ctx *c, const onnx_node *n, int i)
 
 static tn_value *mel_of(onnx_ctx *c, tn_value *hertz)
 {
-    return emit_mul_number(c, emit_unary(c, TN_OP_log, emit_add_number(c, emit_mul_number(c, hertz, 1.0 / 700), 1)), 2595 / M_LN10);
+    return emit_mul_number(c, emit_unary(c, TN_OP_log, emit_add_number(c, emit_mul_number(c, hertz, 1.0 / 700), 1)),
+                           2595 / M_LN10);
 }
 
 /* Triangles over the spectrum's bins: rising from the left to the centre edge, falling to the right one. */
@@ -260,7 +277,8 @@ bool onnx_op_mel_weight_matrix(onnx_ctx *c, const onnx_node *n)
     tn_session *s = c->session;
     tn_dim bins, length;
     tn_dtype to = onnx_attr_dtype(c, n, "output_datatype", TN_F32);
-    if (to == TN_NO_DTYPE || !onnx_runtime_dims(c, n, n->input[0], 1, NULL, &bins) || !onnx_runtime_dims(c, n, n->input[1], 1, NULL, &length))
+    if (to == TN_NO_DTYPE || !onnx_runtime_dims(c, n, n->input[0], 1, NULL, &bins) ||
+        !onnx_runtime_dims(c, n, n->input[1], 1, NULL, &length))
         return false;
     tn_dim rows = tn_dim_add(s, tn_dim_floordiv(s, length, emit_dim(c, 2)), emit_dim(c, 1));
     tn_dim edges = tn_dim_add(s, bins, emit_dim(c, 2)), dims[] = {rows, bins};
@@ -278,7 +296,8 @@ bool onnx_op_mel_weight_matrix(onnx_ctx *c, const onnx_node *n)
             return false;
         edge[i] = emit_broadcast(c, edge[i], dims, 2, EMIT_AXES(1));
     }
-    tn_value *row = tn_iota(&c->b, TN_F64, dims, 2, 0), *zero = emit_number(c, TN_F64, 0), *one = emit_number(c, TN_F64, 1);
+    tn_value *row = tn_iota(&c->b, TN_F64, dims, 2, 0), *zero = emit_number(c, TN_F64, 0),
+             *one = emit_number(c, TN_F64, 1);
     tn_value *rise = emit_sub(c, edge[1], edge[0]), *fall = emit_sub(c, edge[2], edge[1]);
     tn_value *up = emit_div(c, emit_sub(c, row, edge[0]), emit_max(c, rise, one));
     up = emit_select(c, emit_compare_number(c, "EQ", rise, 0), one, up);

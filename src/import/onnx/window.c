@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-bool onnx_read_ints(onnx_ctx *c, const onnx_node *n, const char *name, int count, int64_t otherwise, int64_t least, int64_t *out)
+bool onnx_read_ints(onnx_ctx *c, const onnx_node *n, const char *name, int count, int64_t otherwise, int64_t least,
+                    int64_t *out)
 {
     int given;
     const int64_t *list = onnx_attr_ints(c, n, name, &given);
@@ -11,7 +12,8 @@ bool onnx_read_ints(onnx_ctx *c, const onnx_node *n, const char *name, int count
     for (int i = 0; i < count; i++) {
         out[i] = list ? list[i] : otherwise;
         if (out[i] < least || out[i] > INT32_MAX)
-            return onnx_error(c, n, "`%s` must be at least %lld, found %lld", name, (long long)least, (long long)out[i]);
+            return onnx_error(c, n, "`%s` must be at least %lld, found %lld", name, (long long)least,
+                              (long long)out[i]);
     }
     return true;
 }
@@ -40,7 +42,8 @@ static bool read_kernel(onnx_ctx *c, const onnx_node *n, const tn_type *weight, 
     return true;
 }
 
-/* SAME: ceil(size / stride) outputs; the padding they need is halved, the odd one goes to the end (UPPER) or the start (LOWER). */
+/* SAME: ceil(size / stride) outputs; the padding they need is halved, the odd one goes to the end (UPPER) or the start
+ * (LOWER). */
 static void pad_same(onnx_ctx *c, onnx_window *w, int i, tn_dim size, bool upper)
 {
     tn_session *s = c->session;
@@ -65,7 +68,8 @@ static void pad_explicit(onnx_ctx *c, onnx_window *w, int i, tn_dim size, bool c
         w->out[i] = tn_dim_add(s, tn_dim_floordiv(s, room, stride), emit_dim(c, 1));
         return;
     }
-    w->out[i] = tn_dim_min(s, tn_dim_add(s, tn_dim_ceildiv(s, room, stride), emit_dim(c, 1)), tn_dim_ceildiv(s, start, stride));
+    w->out[i] =
+        tn_dim_min(s, tn_dim_add(s, tn_dim_ceildiv(s, room, stride), emit_dim(c, 1)), tn_dim_ceildiv(s, start, stride));
     tn_dim last = tn_dim_mul(s, tn_dim_sub(s, w->out[i], emit_dim(c, 1)), stride);
     tn_dim over = tn_dim_sub(s, tn_dim_add(s, last, onnx_window_extent(c, w, i)), whole);
     w->extra[i] = tn_dim_max(s, over, emit_dim(c, 0));
@@ -74,7 +78,8 @@ static void pad_explicit(onnx_ctx *c, onnx_window *w, int i, tn_dim size, bool c
 static bool read_padding(onnx_ctx *c, const onnx_node *n, const tn_type *x, onnx_window *w)
 {
     const char *mode = onnx_attr_string(c, n, "auto_pad", "NOTSET");
-    bool upper = strcmp(mode, "SAME_UPPER") == 0, same = upper || strcmp(mode, "SAME_LOWER") == 0, valid = strcmp(mode, "VALID") == 0;
+    bool upper = strcmp(mode, "SAME_UPPER") == 0, same = upper || strcmp(mode, "SAME_LOWER") == 0,
+         valid = strcmp(mode, "VALID") == 0;
     int64_t pads[2 * TN_MAX_RANK];
     if (!same && !valid && strcmp(mode, "NOTSET") != 0)
         return onnx_error(c, n, "`auto_pad` must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, found '%s'", mode);
