@@ -375,8 +375,8 @@ static tn_dim slice_bound(onnx_ctx *c, tn_dim given, tn_dim d, int64_t low, int6
     return tn_dim_max(s, num(c, low), tn_dim_min(s, given, high));
 }
 
-/* Symbolic bounds a constant apart (x[-1:], x[i:i + 1]) give a static size; that they lie inside is a fact that the run
- * checks. */
+/* Symbolic bounds a constant apart (x[-1:], x[i:i + k]) give a static size; that they lie inside is a fact that the run
+ * checks. Not x[-k:] in general, which means all of a shorter x. */
 static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *start, tn_dim *end)
 {
     tn_session *s = c->session;
@@ -385,6 +385,8 @@ static bool slice_fixed(onnx_ctx *c, const slice_range *r, tn_dim d, tn_dim *sta
     *start = r->start->hi < 0 ? tn_dim_add(s, d, r->start) : r->start;
     *end = is_open_end(r->end) ? d : r->end->hi < 0 ? tn_dim_add(s, d, r->end) : r->end;
     tn_dim size = tn_dim_sub(s, *end, *start);
+    if (r->start->hi < 0 && !tn_dim_is(size, 1))
+        return false;
     return !tn_dim_is_const(*start) && tn_dim_is_const(size) && size->value > 0 &&
            (!tn_dim_is_const(d) || size->value <= d->value);
 }
