@@ -156,28 +156,33 @@ static bool element_inputs(onnx_ctx *c, const onnx_node *n, int *axis)
     return integer_indices(c, n, n->input[1]) && onnx_axis(c, n, onnx_attr_int(c, n, "axis", 0), x->rank, axis);
 }
 
+/* x's elements at the planned positions. */
+static tn_value *gather_elements(onnx_ctx *c, tn_value *x, const element_plan *p)
+{
+    tn_dim sizes[TN_MAX_RANK];
+    for (int i = 0; i < x->type.rank; i++)
+        sizes[i] = num(c, 1);
+    tn_attr attrs[] = {
+        {.name = TN_A_offset_dims, .n = 0},
+        {.name = TN_A_collapsed_slice_dims, .n = p->nmap, .ints = p->map},
+        {.name = TN_A_operand_batching_dims, .n = p->nbatch, .ints = p->batch},
+        {.name = TN_A_indices_batching_dims, .n = p->nbatch, .ints = p->batch},
+        {.name = TN_A_start_index_map, .n = p->nmap, .ints = p->map},
+        {.name = TN_A_index_vector_dim, .i = p->vector_dim},
+        {.name = TN_A_sizes, .n = x->type.rank, .dims = sizes},
+    };
+    tn_value *operands[2] = {x, p->indices};
+    return first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0));
+}
+
 bool onnx_GatherElements(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
     int axis;
     element_plan p;
-    tn_dim sizes[TN_MAX_RANK];
     if (!element_inputs(c, n, &axis) || !plan_elements(c, n, &x->type, n->input[1], axis, &p))
         return false;
-    for (int i = 0; i < x->type.rank; i++)
-        sizes[i] = num(c, 1);
-    tn_attr attrs[] = {
-        {.name = TN_A_offset_dims, .n = 0},
-        {.name = TN_A_collapsed_slice_dims, .n = p.nmap, .ints = p.map},
-        {.name = TN_A_operand_batching_dims, .n = p.nbatch, .ints = p.batch},
-        {.name = TN_A_indices_batching_dims, .n = p.nbatch, .ints = p.batch},
-        {.name = TN_A_start_index_map, .n = p.nmap, .ints = p.map},
-        {.name = TN_A_index_vector_dim, .i = p.vector_dim},
-        {.name = TN_A_sizes, .n = x->type.rank, .dims = sizes},
-    };
-    tn_value *operands[2] = {x, p.indices};
-    return onnx_set_output(c, n, 0,
-                           first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
+    return onnx_set_output(c, n, 0, gather_elements(c, x, &p));
 }
 
 /* What scatter does with the old and the new element: TN_OP_return keeps the new one. */
@@ -275,8 +280,10 @@ bool onnx_GatherND(onnx_ctx *c, const onnx_node *n)
             offset[TN_MAX_RANK];
     tn_dim sizes[TN_MAX_RANK];
     int k, q = n->input[1]->type.rank;
-    if (batch_dims < 0 || batch_dims > x->type.rank || !nd_indices(c, n, (int)batch_dims, &k, &indices))
-        return onnx_error(c, n, "batch_dims %lld does not fit", (long long)batch_dims);
+    if (batch_dims < 0 || batch_dims > x->type.rank)
+        return onnx_error(c, n, "batch_dims %lld for data of rank %d", (long long)batch_dims, x->type.rank);
+    if (!nd_indices(c, n, (int)batch_dims, &k, &indices))
+        return false;
     int nb = (int)batch_dims, noffset = x->type.rank - nb - k;
     if (q - 1 + noffset > TN_MAX_RANK)
         return onnx_unsupported(c, n, "the result has more than %d dimensions", TN_MAX_RANK);
@@ -516,30 +523,17 @@ bool onnx_ReverseSequence(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *lengths = tn_convert(&c->b, n->input[1], TN_I64);
     int time, batch;
-    if (x->type.rank < 2 || !onnx_axis(c, n, onnx_attr_int(c, n, "time_axis", 0), x->type.rank, &time) ||
-        !onnx_axis(c, n, onnx_attr_int(c, n, "batch_axis", 1), x->type.rank, &batch) || time > 1 || batch > 1 ||
-        time == batch || !lengths || lengths->type.rank != 1)
-        return onnx_error(c, n, "time_axis and batch_axis must be 0 and 1 in some order, and the lengths a list");
+    element_plan p;
+    if (!onnx_axis(c, n, onnx_attr_int(c, n, "time_axis", 0), x->type.rank, &time) ||
+        !onnx_axis(c, n, onnx_attr_int(c, n, "batch_axis", 1), x->type.rank, &batch))
+        return false;
+    if (time > 1 || batch > 1 || time == batch)
+        return onnx_error(c, n, "time_axis and batch_axis must be 0 and 1 in some order");
     tn_type t = tn_type_make(TN_I64, x->type.rank, x->type.dim);
     tn_value *step = emit_iota_like(c, TN_I64, &t, time), *length = emit_along(c, lengths, &t, batch);
     tn_value *back = emit_sub(c, emit_add_number(c, length, -1), step);
     tn_value *at = emit_select(c, emit_compare(c, "LT", step, length), back, step);
-    element_plan p;
-    tn_dim sizes[TN_MAX_RANK];
-    for (int i = 0; i < t.rank; i++)
-        sizes[i] = num(c, 1);
     if (!at || !plan_elements(c, n, &x->type, at, time, &p))
         return false;
-    tn_attr attrs[] = {
-        {.name = TN_A_offset_dims, .n = 0},
-        {.name = TN_A_collapsed_slice_dims, .n = p.nmap, .ints = p.map},
-        {.name = TN_A_operand_batching_dims, .n = p.nbatch, .ints = p.batch},
-        {.name = TN_A_indices_batching_dims, .n = p.nbatch, .ints = p.batch},
-        {.name = TN_A_start_index_map, .n = p.nmap, .ints = p.map},
-        {.name = TN_A_index_vector_dim, .i = p.vector_dim},
-        {.name = TN_A_sizes, .n = t.rank, .dims = sizes},
-    };
-    tn_value *operands[2] = {x, p.indices};
-    return onnx_set_output(c, n, 0,
-                           first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0)));
+    return onnx_set_output(c, n, 0, gather_elements(c, x, &p));
 }
