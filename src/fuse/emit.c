@@ -25,6 +25,21 @@ emitter *emitter_new(fuser *F, group *g, const char *stem)
     return E;
 }
 
+/* Parameters come before locals: the new last buffer takes the place of the first local. */
+static void move_before_locals(emitter *E, int last)
+{
+    tn_kernel *k = E->kernel;
+    tn_tbuffer added = k->buffers.at[last];
+    if (last == E->nargs)
+        return;
+    memmove(&k->buffers.at[E->nargs + 1], &k->buffers.at[E->nargs], sizeof added * (size_t)(last - E->nargs));
+    k->buffers.at[E->nargs] = added;
+    for (size_t i = 0; i < k->views.len; i++)
+        k->views.at[i]->buffer += k->views.at[i]->buffer >= E->nargs;
+    for (size_t i = 0; i < E->g->demands.len; i++)
+        E->g->demands.at[i]->local += E->g->demands.at[i]->local >= E->nargs;
+}
+
 int emitter_arg(emitter *E, int buffer, tn_buffer_mode mode)
 {
     for (int i = 0; i < E->nargs; i++)
@@ -33,12 +48,39 @@ int emitter_arg(emitter *E, int buffer, tn_buffer_mode mode)
                 E->kernel->buffers.at[i].mode = TN_READ_WRITE;
             return i;
         }
-    assert(E->nargs < FUSE_ARGS && E->kernel->buffers.len == (size_t)E->nargs && "parameters come before locals");
+    assert(E->nargs < FUSE_ARGS);
     char name[16];
     snprintf(name, sizeof name, "b%d", E->nargs);
     const tn_pbuffer *p = &E->F->program->buffers.at[buffer];
-    E->arg_buffer[E->nargs++] = buffer;
-    return tn_kernel_buffer(E->kernel, name, p->type.dtype, mode, p->elements);
+    E->arg_buffer[E->nargs] = buffer;
+    int last = tn_kernel_buffer(E->kernel, name, p->type.dtype, mode, p->elements);
+    move_before_locals(E, last);
+    return E->nargs++;
+}
+
+static bool view_is_static(const tn_view *v)
+{
+    bool known = tn_dim_is_const(v->offset);
+    for (int d = 0; d < v->rank; d++)
+        known &= tn_dim_is_const(v->shape[d]) && tn_dim_is_const(v->stride[d]);
+    for (int g = 0; g < v->nguards; g++) {
+        known &= tn_dim_is_const(v->guard[g].base) && tn_dim_is_const(v->guard[g].limit);
+        for (int d = 0; d < v->rank; d++)
+            known &= tn_dim_is_const(v->guard[g].coef[d]);
+    }
+    return known;
+}
+
+static bool reads_size(const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op; op = op->next) {
+        if (op->code == TN_T_size && !tn_dim_is_const(op->dim))
+            return true;
+        for (int r = 0; r < op->nregions; r++)
+            if (reads_size(op->region[r]))
+                return true;
+    }
+    return false;
 }
 
 /* From constants alone, with sizes known now: it runs once, at load. */
@@ -56,7 +98,10 @@ static bool runs_at_load(const emitter *E)
     for (size_t i = 0; i < k->grid.len; i++)
         if (!tn_dim_is_const(k->grid.at[i].limit))
             return false;
-    return true;
+    for (size_t i = 0; i < k->views.len; i++)
+        if (!view_is_static(k->views.at[i]))
+            return false;
+    return !reads_size(k->body);
 }
 
 void emitter_finish(emitter *E, tn_steps *steps)
@@ -922,13 +967,6 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
     }
 }
 
-/* Declares every parameter before the locals come. */
-static void declare_arg(void *context, fuser *F, const location *l, const fmap *m, bool store)
-{
-    (void)F, (void)m;
-    emitter_arg(context, l->buffer, store ? TN_WRITE : TN_READ);
-}
-
 static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
 {
     fuse_merge_dims(F, g);
@@ -950,7 +988,6 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
     for (size_t k = g->demands.len; k-- > 0;)
         if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
             reductions[n++] = g->demands.at[k];
-    fuse_visit_accesses(F, g, declare_arg, E);
     keep_costly(E, reductions, n);
     for (int i = 0; i < n; i++)
         emit_reduction(E, reductions[i], &plan);

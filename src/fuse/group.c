@@ -103,6 +103,15 @@ group *fuse_group_new(fuser *F, const tn_op *root, const tn_type *type)
     return g;
 }
 
+/* Stored operands that the operation may add to those of its users: all but the one place that it takes itself. */
+static int new_inputs(const tn_op *op)
+{
+    int n = 0;
+    for (int i = 0; i < op->noperands; i++)
+        n += !fuse_single_constant(tn_operand(op, i));
+    return n - 1;
+}
+
 /* The demand of op at map m in group g: the same one again if it exists. Maps of the operands are derived here. */
 static demand *add_demand(fuser *F, group *g, const tn_op *op, fmap *m)
 {
@@ -117,6 +126,7 @@ static demand *add_demand(fuser *F, group *g, const tn_op *op, fmap *m)
     *cell = d;
     TN_PUSH(F->arena, &g->demands, d);
     g->nops++;
+    g->inputs += new_inputs(op);
     return d;
 }
 
@@ -308,7 +318,7 @@ static bool window_demand(fuser *F, group *g, demand *d)
     int taps = 0;
     for (int i = 0; i < rank; i++)
         taps += !tn_dim_is(window[i], 1);
-    if (g->ndims + taps > FUSE_DIMS)
+    if (g->ndims + taps + 1 > FUSE_DIMS)
         return false;
     fmap *m = map_new(F, g, rank);
     for (int i = 0; i < rank; i++) {
@@ -318,6 +328,8 @@ static bool window_demand(fuser *F, group *g, demand *d)
             guard_coord(F, m, i, type->dim[i]);
         m->repeated |= fold >= 0;
     }
+    if (taps == 0) /* a window of one element: one trip */
+        add_fold_dim(g, tn_dim_const(F->session, 1));
     for (int i = 0; i < n; i++) {
         d->argmap[i] = m;
         d->argmap[n + i] = map_new(F, g, 0);
@@ -337,7 +349,7 @@ static bool depthwise_demand(fuser *F, group *g, demand *d)
     const int64_t *stride = tn_attr_ints(op, TN_A_window_strides, &q), *dilation = tn_attr_ints(op, TN_A_window_dilation, &q);
     const tn_type *lhs = &tn_operand(op, 0)->type, *rhs = &tn_operand(op, 1)->type;
     int rank = lhs->rank;
-    if (g->kind != GROUP_POINT || !map_picks_dims(F, g, d->map, &op->result->type, kept) || g->ndims != d->map->rank || g->ndims + rank - 2 > FUSE_DIMS)
+    if (g->kind != GROUP_POINT || !map_picks_dims(F, g, d->map, &op->result->type, kept) || g->ndims != d->map->rank || g->ndims + rank > FUSE_DIMS)
         return false;
     fmap *x = map_new(F, g, rank), *w = map_new(F, g, rank);
     int out_feature = (int)(strchr(ol, 'f') - ol);
@@ -353,6 +365,8 @@ static bool depthwise_demand(fuser *F, group *g, demand *d)
         if (!(low[s]->hi <= 0 && high[s]->hi <= 0))
             guard_coord(F, x, i, lhs->dim[i]);
     }
+    if (g->ndims == d->map->rank) /* one tap */
+        add_fold_dim(g, tn_dim_const(F->session, 1));
     x->repeated = w->repeated = true;
     d->argmap[0] = x;
     d->argmap[1] = w;
@@ -465,6 +479,7 @@ static void drop_demands(fuser *F, const tn_op *op)
                 memmove(&g->demands.at[i], &g->demands.at[i + 1], sizeof(demand *) * (g->demands.len - i - 1));
                 g->demands.len--;
                 g->nops--;
+                g->inputs -= new_inputs(op);
                 break;
             }
     }
@@ -477,7 +492,7 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
         return "several kernels use it and it is not cheap";
     for (size_t i = 0; i < r->len; i++) {
         group *g = r->at[i].g;
-        if (g->nops > FUSE_OPS || (size_t)op->noperands > 8)
+        if (g->nops > FUSE_OPS || op->noperands > 8 || g->inputs + new_inputs(op) > FUSE_ARGS - 8)
             return "the kernel is large already";
         if (r->at[i].maps.len > 4)
             return "it is read in too many ways";

@@ -10,7 +10,7 @@
 
 #include "fuse/fuse.h"
 
-enum { FUSE_DIMS = 16, FUSE_ARGS = 40, FUSE_OPS = 400 };
+enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400 };
 
 /* base + sum coef[j] * dim j; coef NULL: 0. */
 typedef struct affine {
@@ -87,6 +87,7 @@ struct group {
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
     size_t nops;
+    int inputs; /* at most so many stored operands are read */
 };
 
 /* Where a stored value lies: strides of a row-major tensor, or a part of one (concatenation in place). */
