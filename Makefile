@@ -14,7 +14,7 @@ PYTHON = .venv/bin/python
 # A program that a sanitizer caught ends with a status of its own, which no test expects; malloc may fail as it does elsewhere.
 export ASAN_OPTIONS ?= exitcode=99:allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1:exitcode=99
-export TSAN_OPTIONS ?= exitcode=99:allocator_may_return_null=1
+export TSAN_OPTIONS ?= exitcode=99:allocator_may_return_null=1:suppressions=$(CURDIR)/tests/tsan.supp
 
 .PHONY: all deps run test bench asan tsan static fuzz clean
 .DEFAULT_GOAL := all
