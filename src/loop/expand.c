@@ -8,7 +8,9 @@
  * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
  * products and roots. f32 fma on a machine that lacks it: by way of f64.
  *
- * What may remain, for the emitter: casts of all types; on f32 and f64 neg abs sign floor ceil trunc round_even
+ * Casts to and from f8: float8.c.
+ *
+ * What may remain, for the emitter: casts of all other types; on f32 and f64 neg abs sign floor ceil trunc round_even
  * round_away sqrt rsqrt is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all
  * functions of integers and bool (with the meaning that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8
  * (their product and sum need f64); complex functions; and every other function of f64, which is the C library's.
@@ -109,15 +111,19 @@ static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
     if (op->fn == TN_S_fma)
         return NULL;
     for (int i = 0; i < op->noperands; i++)
-        wide[i] = tn_l_cast(b, op->operand[i], TN_F32);
+        wide[i] = tn_l_float_cast(b, op->operand[i], TN_F32);
     tn_lvalue *v = expand_f32(e, b, op->fn, wide);
     v = v ? v : tn_l_fn(b, op->fn, wide, op->noperands);
-    return op->result->type.dtype == TN_BOOL ? v : tn_l_cast(b, v, op->result->type.dtype);
+    return op->result->type.dtype == TN_BOOL ? v : tn_l_float_cast(b, v, op->result->type.dtype);
 }
+
+static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
 
 /* What replaces the operation, built before it; NULL: it stays. */
 static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
 {
+    if (op->code == TN_L_cast && (is_f8(op->operand[0]->type.dtype) || is_f8(op->result->type.dtype)))
+        return tn_l_float_cast(b, op->operand[0], op->result->type.dtype);
     if (op->code != TN_L_fn || op->fn == TN_S_select)
         return NULL;
     tn_dtype dtype = op->operand[0]->type.dtype;
