@@ -105,6 +105,8 @@ static bool may_share(const tn_exec *exec, int buffer)
 static void share_in_place(tn_exec *exec, const tn_exec_step *s)
 {
     for (size_t i = 0; i < s->step->inplace.len; i++) {
+        if (!tn_plan_same_place(s->step->kernel, s->step->inplace.at[i].out, s->step->inplace.at[i].in))
+            continue;
         int out = s->step->args[s->step->inplace.at[i].out], in = s->step->args[s->step->inplace.at[i].in];
         const tn_pbuffer *to = tn_plan_buffer(exec, out), *from = tn_plan_buffer(exec, in);
         if (out == in || !may_share(exec, out) || !may_share(exec, in) || exec->buffers[out].same_as >= 0)
