@@ -109,7 +109,7 @@ def figure(function):
     return function
 
 
-def turns(ours, limit=None, peer=None, count=TURNS, seconds=SECONDS):
+def turns(ours, limit=None, peer=None, count=TURNS):
     """Medians of (ours, limit, peer, ours / limit or ours / peer) over the turns; each side a function without arguments."""
     rows = []
     for _ in range(count):
@@ -156,7 +156,7 @@ class Bench:
         for threads in self.thread_counts():
             label = f"{name}/{threads}"
             ours, theirs = self.pair(label, model, inputs, threads)
-            measured = turns(self, lambda: fastest_ms(ours, seconds), None, lambda: fastest_ms(theirs, seconds), count)
+            measured = turns(lambda: fastest_ms(ours, seconds), None, lambda: fastest_ms(theirs, seconds), count)
             yield row(label, "ms", measured, goal, met)
             ours.close()
 
