@@ -200,7 +200,7 @@ static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
 static bool find_bound(const lower *L, const tn_tvalue *v, int axis, axis_bound *out)
 {
     const tn_top *op = v->def;
-    if (!op || tn_map_get(&L->places, TN_KEY(v)))
+    if (!op || (tn_map_get(&L->places, TN_KEY(v)) && op->code != TN_T_load)) /* a load that was taken early keeps its bounds */
         return false;
     switch (op->code) {
     case TN_T_load:
@@ -223,6 +223,40 @@ static bool find_bound(const lower *L, const tn_tvalue *v, int axis, axis_bound 
     default:
         return false;
     }
+}
+
+/* Elements that a fold's own range bounds: whatever the body makes of positions past the limit does not exist. */
+static bool find_range_bound(const lower *L, const tn_top *fold, const tn_tvalue *v, int axis, axis_bound *out)
+{
+    const tn_top *op = v->def;
+    const tn_tvalue *start = NULL;
+    if (!op)
+        return false;
+    if (op->code == TN_T_range)
+        start = op->operand[0];
+    for (int d = 0; op->code == TN_T_load && d < op->view->rank; d++)
+        if (op->subscript[d].block && op->subscript[d].axis[0] == axis)
+            start = op->subscript[d].value;
+    for (int i = 0; start && i < fold->nranges; i++) {
+        const tn_top *limit = fold->operand[i]->def;
+        if (start != &fold->region[0]->arg[i] || !limit || (limit->code != TN_T_size && limit->code != TN_T_const))
+            continue;
+        *out = (axis_bound){&fold->region[0]->arg[i], limit->code == TN_T_size ? limit->dim : tn_dim_const(L->session, limit->number.i)};
+        return true;
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        int from = axis;
+        if (op->code == TN_T_permute)
+            from = op->axis[axis];
+        if (op->code == TN_T_broadcast)
+            from = TN_TILE_RANK;
+        for (int k = 0; op->code == TN_T_broadcast && k < op->naxes; k++)
+            from = op->axis[k] == axis ? k : from;
+        if ((op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast || op->code == TN_T_permute || op->code == TN_T_broadcast) &&
+            from < op->operand[i]->type.rank && find_range_bound(L, fold, op->operand[i], from, out))
+            return true;
+    }
+    return false;
 }
 
 /* Records start + index < limit, if the bound says anything. */
@@ -471,11 +505,22 @@ static element reshape_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
     return lower_element(L, b, op->operand[0], at);
 }
 
+/* first ? x : y, each with its own state. */
+static element choose(tn_lbuilder *b, tn_lvalue *first, element x, element y)
+{
+    element e = {tn_l_fn3(b, TN_S_select, first, x.value, y.value), NULL};
+    if (x.present || y.present) {
+        tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
+        e.present = tn_l_fn3(b, TN_S_select, first, x.present ? x.present : yes, y.present ? y.present : yes);
+    }
+    return e;
+}
+
 static element join_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     element x = lower_element(L, b, op->operand[0], idx), y = lower_element(L, b, op->operand[1], idx);
     tn_lvalue *first = tn_l_fn2(b, TN_S_eq, idx[op->result->type.rank - 1], tn_l_index(b, 0));
-    return (element){tn_l_fn3(b, TN_S_select, first, x.value, y.value), and_of(b, x.present, y.present)};
+    return choose(b, first, x, y);
 }
 
 static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
@@ -490,7 +535,7 @@ static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     at[0][axis] = tn_l_fn2(b, TN_S_min, idx[axis], tn_l_fn2(b, TN_S_sub, size, one));
     at[1][axis] = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, idx[axis], size), zero);
     element x = lower_element(L, b, op->operand[0], at[0]), y = lower_element(L, b, op->operand[1], at[1]);
-    return (element){tn_l_fn3(b, TN_S_select, first, x.value, y.value), and_of(b, x.present, y.present)};
+    return choose(b, first, x, y);
 }
 
 static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
@@ -602,6 +647,14 @@ tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalu
     return sum_value(b, &s);
 }
 
+/* All elements of a place exist, but for those of a load that was taken early. */
+static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    bool load = v->def && v->def->code == TN_T_load && !v->def->view->padded;
+    tn_lvalue *present = load ? resolve(L, b, v->def, idx).exists : NULL;
+    return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL), present};
+}
+
 element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     tn_lvalue *scalar = tn_map_get(&L->scalars, TN_KEY(v));
@@ -611,8 +664,7 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
     if (found)
         return found->element;
     const place *p = tn_map_get(&L->places, TN_KEY(v));
-    element e = p ? (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL), NULL}
-                  : compute_element(L, b, v, idx);
+    element e = p ? place_element(L, b, p, v, idx) : compute_element(L, b, v, idx);
     if (L->status == TN_OK)
         lower_memo(L, v, idx, e);
     return e;
@@ -786,6 +838,8 @@ static axis_bound folding_bound(const lower *L, const folding *f, int axis)
     axis_bound bound = {NULL, NULL};
     for (int i = 0; i < f->n && !bound.start; i++)
         bound = lower_value_bound(L, f->value[i], axis);
+    for (int i = 0; i < f->n && !bound.start && f->op->code == TN_T_fold; i++)
+        find_range_bound(L, f->op, f->value[i], axis, &bound);
     return bound;
 }
 
@@ -986,8 +1040,29 @@ static void fold_serial(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **
     lower_close(L, s);
 }
 
+/* The nest over the folded values reaches all that the store stores. */
+static bool store_is_covered(const lower *L, const folding *f, const tn_top *store)
+{
+    for (int i = 0; i < f->value[0]->type.rank; i++) {
+        axis_bound nest = folding_bound(L, f, i), to = lower_store_bound(store, i), from = lower_value_bound(L, store->operand[0], i);
+        bool cut = (to.start == nest.start && tn_dim_le(L->session, to.limit, nest.limit)) ||
+                   (from.start == nest.start && tn_dim_le(L->session, from.limit, nest.limit));
+        if (nest.start && !cut)
+            return false;
+    }
+    return true;
+}
+
+static bool stored_before(const tn_top *load)
+{
+    for (const tn_top *op = load->prev; op; op = op->prev)
+        if (op->code == TN_T_store && op->view->buffer == load->view->buffer)
+            return true;
+    return false;
+}
+
 /* A body may hold stores of the folded tile's shape and pure operations; anything else needs its own nests inside the ranges. */
-static bool body_is_simple(const folding *f)
+static bool body_is_simple(const lower *L, const folding *f)
 {
     if (!f->body)
         return true;
@@ -996,10 +1071,12 @@ static bool body_is_simple(const folding *f)
         if (f->value[i]->type.rank != type->rank)
             return false;
     for (const tn_top *op = f->body->first; op; op = op->next) {
+        if (op->code == TN_T_load && stored_before(op))
+            return false;
         if (op->code == TN_T_yield || op->code == TN_T_load)
             continue;
         if (op->code == TN_T_store) {
-            if (op->operand[0]->type.rank != type->rank)
+            if (op->operand[0]->type.rank != type->rank || !store_is_covered(L, f, op))
                 return false;
             continue;
         }
@@ -1011,12 +1088,12 @@ static bool body_is_simple(const folding *f)
 
 static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
 
-/* Ranges outermost; inside, the body's own nests, then acc[kept] := combine(acc[kept], value) over the tile. */
-static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *const *out)
+/* out[kept] := the identities, for every element. */
+static void set_results(lower *L, tn_lbuilder *b, const folding *f, place *const *out)
 {
     const tn_ttype *type = &f->value[0]->type;
-    tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *acc[16];
     axis_bound none = {NULL, NULL};
+    tn_lvalue *kept_idx[TN_TILE_RANK];
     tn_lbuilder in = *b;
     scope s = lower_open(L);
     for (int i = 0; i < f->nkept; i++)
@@ -1025,9 +1102,28 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
         tn_l_store(&in, out[i]->buffer, lower_place_offset(&in, out[i], f->nkept, kept_idx),
                    tn_l_const(&in, tn_lscalar(f->value[i]->type.dtype), f->op->identity[i]), NULL);
     lower_close(L, s);
+}
 
-    in = *b;
-    s = lower_open(L);
+/* Some kept elements may be absent in every strip: the nest does not reach them. */
+static bool is_cut(lower *L, tn_lbuilder *b, const folding *f)
+{
+    for (int i = 0; i < f->nkept; i++) {
+        int64_t extent = f->value[0]->type.extent[f->kept[i]].size, n;
+        axis_bound bound = folding_bound(L, f, f->kept[i]);
+        if (bound.start && !(tn_l_is_const(lower_axis_count(L, b, extent, &bound), &n) && n == extent))
+            return true;
+    }
+    return false;
+}
+
+/* Ranges outermost; inside, the body's own nests, then acc[kept] := combine(acc[kept], value) over the tile. */
+static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *const *out)
+{
+    const tn_ttype *type = &f->value[0]->type;
+    tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *acc[16];
+    set_results(L, b, f, out);
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
     lower_open_ranges(L, &in, f->op);
     lower_block(L, &in, f->body);
     for (int i = 0; i < f->nkept; i++) {
@@ -1056,10 +1152,12 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
     place *out[16];
     for (int i = 0; i < f.n; i++)
         out[i] = lower_new_place(L, b, &op->result[i].type, "fold");
-    if (!body_is_simple(&f)) {
+    if (!body_is_simple(L, &f)) {
         fold_general(L, b, &f, out);
     } else {
         int axis = (int)tn_schedule_get(&L->kernel->schedule, op->label, "vector-axis", type->rank - 1);
+        if (is_cut(L, b, &f))
+            set_results(L, b, &f, out);
         bool lanes = type->rank && f.folded[axis] && axis == type->rank - 1 && !op->ordered && type->extent[axis].size > 1;
         tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *total[16];
         tn_lbuilder in = *b;

@@ -12,6 +12,8 @@
 
 #include <assert.h>
 
+enum { MOST = 64 }; /* accumulators */
+
 typedef struct product {
     const tn_top *op;           /* the fold, or the dot itself */
     const tn_tvalue *a, *b;     /* [batch,] M x K and [batch,] K x N */
@@ -211,7 +213,6 @@ static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block
  * multiply-adds need. */
 static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t rows, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *tile)
 {
-    enum { MOST = 64 };
     tn_lvalue *acc[MOST], *row[MOST], *right[MOST], *l;
     block t = {rows, p->columns / p->width, batch, n0, row, acc, right};
     assert(rows * t.vectors <= MOST);
@@ -384,7 +385,8 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
         p.columns = tn_max(p.width, tn_min(p.columns, tn_ceildiv(most, p.width) * p.width));
     else if (p.b->def->view->panel % p.width == 0)
         p.columns = p.b->def->view->panel;
-    p.rows = tn_max(1, tn_min(p.rows, p.M));
+    p.columns = tn_max(1, tn_min(p.columns / p.width, MOST)) * p.width;
+    p.rows = tn_max(1, tn_min(tn_min(p.rows, p.M), MOST / (p.columns / p.width)));
     return p;
 }
 
