@@ -344,7 +344,7 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     tn_lvalue *mb = lower_axis_count(L, &in, p->M, &p->m), *nb = lower_axis_count(L, &in, p->N, &p->n);
     int64_t m_known, most = tn_l_is_const(mb, &m_known) ? m_known : p->M;
     p->packed = is_packed(L, p->b, p->columns);
-    if (!p->packed && most > 2) /* fewer rows do not pay for the packing */
+    if (!p->packed && (most > 2 || p->N % p->columns)) /* fewer rows do not pay for it, but lanes must not pass the operand's end */
         p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
     tn_lvalue *n0 = block_loop(&in, "n0", nb, p->columns);
     tn_lvalue *columns = block_count(&in, nb, n0, p->columns);
