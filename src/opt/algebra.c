@@ -467,48 +467,77 @@ static bool part_of_complex(rewriter *rw, tn_op *op)
 /* The broadcast behind an operand; NULL: another operation. */
 static const tn_op *broadcast_of(const tn_value *v) { return tn_is_op(v, TN_OP_broadcast_in_dim) ? v->def : NULL; }
 
-static bool same_broadcast(rewriter *rw, const tn_op *a, const tn_op *b)
+/* Marks the dimensions of the result along which the operand changes. */
+static void mark_varying(const tn_op *spread, bool *varies)
 {
-    int n, m;
-    const int64_t *x = tn_attr_ints(a, TN_A_broadcast_dimensions, &n), *y = tn_attr_ints(b, TN_A_broadcast_dimensions, &m);
-    return n == m && (n == 0 || !memcmp(x, y, (size_t)n * sizeof *x)) &&
-           dims_agree(rw->session, tn_operand(a, 0)->type.dim, tn_operand(b, 0)->type.dim, n);
+    int n;
+    const int64_t *map = tn_attr_ints(spread, TN_A_broadcast_dimensions, &n);
+    for (int i = 0; i < n; i++)
+        varies[map[i]] |= !tn_dim_is(tn_operand(spread, 0)->type.dim[i], 1);
 }
 
-/* add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)) when both broadcast one shape alike; splats become as small. */
+/* The operand of a broadcast, broadcast only along the dimensions of `small`: place[d] is where dimension d of the result stands in it, -1: nowhere. */
+static tn_value *spread_less(rewriter *rw, const tn_op *spread, const tn_type *small, const int *place)
+{
+    int n;
+    const int64_t *from = tn_attr_ints(spread, TN_A_broadcast_dimensions, &n);
+    tn_value *x = tn_operand(spread, 0);
+    tn_type kept = {.dtype = x->type.dtype};
+    int64_t map[TN_MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        if (place[from[i]] < 0) /* a size of 1 */
+            continue;
+        map[kept.rank] = place[from[i]];
+        kept.dim[kept.rank++] = x->type.dim[i];
+    }
+    if (kept.rank < n)
+        x = build_reshaped(&rw->b, x, kept.dim, kept.rank);
+    if (kept.rank == small->rank && permutation_is_identity(map, kept.rank) && dims_agree(rw->session, kept.dim, small->dim, kept.rank))
+        return x;
+    return tn_broadcast_in_dim(&rw->b, x, small->dim, small->rank, map);
+}
+
+/* add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)): computed only along the dimensions in which an operand changes. */
 static bool compute_before_broadcast(rewriter *rw, tn_op *op)
 {
-    const tn_op *first = NULL;
+    const tn_type *type = &op->result[0].type;
     tn_number c;
-    tn_value *small[3];
-    if (op->noperands > 3 || op->result[0].type.rank == 0)
+    bool varies[TN_MAX_RANK] = {false}, any = false, saves = false;
+    if (op->noperands > 3 || type->rank == 0)
         return false;
     for (int i = 0; i < op->noperands; i++) {
         const tn_value *v = tn_operand(op, i);
-        const tn_op *spread = broadcast_of(v);
         if (value_splat(v, &c) || v->type.rank == 0)
             continue;
-        if (!spread || (first && !same_broadcast(rw, first, spread)))
+        if (!broadcast_of(v))
             return false;
-        first = first ? first : spread;
+        mark_varying(v->def, varies);
+        any = true;
     }
-    if (!first)
+    tn_type small = {0};
+    int place[TN_MAX_RANK];
+    int64_t map[TN_MAX_RANK];
+    for (int d = 0; d < type->rank; d++) {
+        saves |= !varies[d] && !tn_dim_is(type->dim[d], 1);
+        place[d] = varies[d] ? small.rank : -1;
+        if (!varies[d])
+            continue;
+        map[small.rank] = d;
+        small.dim[small.rank++] = type->dim[d];
+    }
+    if (!any || !saves)
         return false;
-    const tn_type *from = &tn_operand(first, 0)->type;
+    tn_value *operands[3];
     for (int i = 0; i < op->noperands; i++) {
         tn_value *v = tn_operand(op, i);
-        tn_type type = *from;
-        type.dtype = v->type.dtype;
+        small.dtype = v->type.dtype;
         if (value_splat(v, &c))
-            small[i] = build_splat(&rw->b, &type, c);
+            operands[i] = build_splat(&rw->b, &small, c);
         else
-            small[i] = v->type.rank == 0 ? v : tn_operand(v->def, 0);
+            operands[i] = v->type.rank == 0 ? v : spread_less(rw, v->def, &small, place);
     }
-    tn_op *computed = build_like(&rw->b, op, small, NULL, 0);
-    int n;
-    const int64_t *dims = tn_attr_ints(first, TN_A_broadcast_dimensions, &n);
-    const tn_type *type = &op->result[0].type;
-    return computed && rw_replace(rw, op, tn_broadcast_in_dim(&rw->b, &computed->result[0], type->dim, type->rank, dims));
+    tn_op *computed = build_like(&rw->b, op, operands, NULL, 0);
+    return computed && rw_replace(rw, op, tn_broadcast_in_dim(&rw->b, &computed->result[0], type->dim, type->rank, map));
 }
 
 /* multiply(convolution(x, w), broadcast of c along the features) -> convolution(x, multiply(w, broadcast of c)) for constants w and c: the product

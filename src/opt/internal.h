@@ -43,6 +43,7 @@ struct rewriter {
     tn_builder b;        /* before the root, with its location */
     const rule *rule;    /* being tried */
     const rule **by_code[TN_OP_COUNT]; /* ends with NULL */
+    tn_arena scratch;    /* of the queue and the indexes, while rules run */
     TN_VEC(tn_op *) queue;
     size_t head;
     tn_map state;        /* operation -> queued, gone */

@@ -51,10 +51,20 @@ static void untranspose_dims(const int64_t *p, const tn_dim *list, int n, tn_dim
 
 /* ---- operands ------------------------------------------------------------------------------------------------------------------- */
 
-static bool is_free(const tn_value *v)
+enum { DEEPEST = 3 };
+
+/* Nothing that holds data needs to move for it: splats, constants, what is spread out or counted up, and arithmetic on such. */
+static bool is_free(const tn_value *v, int depth)
 {
     tn_number splat;
-    return v->type.rank == 0 || value_splat(v, &splat) || value_is_constant(v) || tn_is_op(v, TN_OP_broadcast_in_dim) || tn_is_op(v, TN_OP_iota);
+    if (v->type.rank == 0 || value_splat(v, &splat) || value_is_constant(v) || tn_is_op(v, TN_OP_broadcast_in_dim) || tn_is_op(v, TN_OP_iota))
+        return true;
+    if (!v->def || depth == 0 || !(tn_op_traits(v->def->code) & TN_ELEMENTWISE))
+        return false;
+    for (int i = 0; i < v->def->noperands; i++)
+        if (!is_free(tn_operand(v->def, i), depth - 1))
+            return false;
+    return true;
 }
 
 /* The permutation that every operand of [0, n) has which is not free; NULL: none, or they differ. */
@@ -66,7 +76,7 @@ static const int64_t *common_permutation(const tn_op *op, int n, int rank)
         const int64_t *p = value_is_constant(v) ? NULL : permutation_of(v);
         if (p && common && memcmp(p, common, (size_t)rank * sizeof *p) != 0)
             return NULL;
-        if (!p && !is_free(v))
+        if (!p && !is_free(v, DEEPEST))
             return NULL;
         common = p ? p : common;
     }
@@ -82,6 +92,13 @@ static tn_value *untransposed(rewriter *rw, tn_value *v, const int64_t *p)
         return v;
     if (own && memcmp(own, p, (size_t)v->type.rank * sizeof *p) == 0)
         return tn_operand(v->def, 0);
+    if (v->def && (tn_op_traits(v->def->code) & TN_ELEMENTWISE) && v->def->noperands <= 3) { /* a free one */
+        tn_value *operands[3];
+        for (int i = 0; i < v->def->noperands; i++)
+            operands[i] = untransposed(rw, tn_operand(v->def, i), p);
+        tn_op *made = build_like(&rw->b, v->def, operands, NULL, 0);
+        return made ? &made->result[0] : NULL;
+    }
     invert(p, v->type.rank, inverse);
     return tn_transpose(&rw->b, v, inverse);
 }
@@ -321,38 +338,67 @@ static int cut(rewriter *rw, const tn_type *from, const tn_type *to, segment *ou
     return n;
 }
 
-/* reshape(transpose(x)) -> transpose(reshape(x)) where each run of dimensions that is split or merged lies together in x, in order */
-static bool sink_reshape(rewriter *rw, tn_op *op)
-{
-    const tn_value *v = tn_operand(op, 0);
-    const int64_t *p = permutation_of(v);
-    const tn_type *to = &op->result[0].type;
-    segment list[TN_MAX_RANK];
-    int order[TN_MAX_RANK], at = 0;
+/* reshape(transpose(x, p)) as transpose(reshape(transpose(x, inner), shape), outer): the runs that are split or merged are put in the order that their
+ * first dimensions have in x, so that `inner` only brings together what is merged. */
+typedef struct regrouping {
+    int64_t inner[TN_MAX_RANK], outer[TN_MAX_RANK];
     tn_dim shape[TN_MAX_RANK];
-    int64_t q[TN_MAX_RANK];
+    int rank;
+} regrouping;
+
+static bool regroup(rewriter *rw, const tn_op *reshape, regrouping *out)
+{
+    const tn_value *v = tn_operand(reshape, 0);
+    const int64_t *p = permutation_of(v);
+    const tn_type *to = &reshape->result[0].type;
+    segment list[TN_MAX_RANK];
+    int order[TN_MAX_RANK], moved = 0;
     int n = p ? cut(rw, &v->type, to, list) : 0;
-    if (n == 0)
-        return false;
-    for (int g = 0; g < n; g++)
-        for (int i = list[g].i0 + 1; i < list[g].i1; i++)
-            if (p[i] != p[i - 1] + 1)
-                return rw_decline(rw, op, "dimensions that are joined lie apart before the transpose");
-    for (int g = 0; g < n; g++) { /* runs by their place in x */
+    out->rank = 0;
+    for (int g = 0; g < n; g++) {
         int k = g;
         for (; k > 0 && p[list[order[k - 1]].i0] > p[list[g].i0]; k--)
             order[k] = order[k - 1];
         order[k] = g;
     }
-    for (int o = 0; o < n; o++)
-        for (int k = list[order[o]].k0; k < list[order[o]].k1; k++) {
-            q[k] = at;
-            shape[at++] = to->dim[k];
+    for (int o = 0; o < n; o++) {
+        const segment *run = &list[order[o]];
+        for (int i = run->i0; i < run->i1; i++)
+            out->inner[moved++] = p[i];
+        for (int k = run->k0; k < run->k1; k++) {
+            out->outer[k] = out->rank;
+            out->shape[out->rank++] = to->dim[k];
         }
-    if (permutation_is_identity(q, at))
-        return rw_replace(rw, op, tn_reshape(&rw->b, tn_operand(v->def, 0), shape, at));
-    tn_value *made = tn_reshape(&rw->b, tn_operand(v->def, 0), shape, at);
-    return made && rw_replace(rw, op, tn_transpose(&rw->b, made, q));
+    }
+    return n > 0;
+}
+
+/* reshape(transpose(x)) -> transpose(reshape(x)) where what is merged lies together in x */
+static bool sink_reshape(rewriter *rw, tn_op *op)
+{
+    regrouping r;
+    if (!regroup(rw, op, &r))
+        return false;
+    const tn_op *transpose = tn_operand(op, 0)->def;
+    if (!permutation_is_identity(r.inner, transpose->result[0].type.rank))
+        return rw_decline(rw, op, "dimensions that are joined lie apart before the transpose");
+    tn_value *made = tn_reshape(&rw->b, tn_operand(transpose, 0), r.shape, r.rank);
+    return rw_replace(rw, op, permutation_is_identity(r.outer, r.rank) ? made : tn_transpose(&rw->b, made, r.outer));
+}
+
+/* transpose(reshape(transpose(x))) -> reshape(transpose(x)) where the outer transpose undoes what the reshape's runs need not (a shuffle of channels) */
+static bool transpose_regrouped(rewriter *rw, tn_op *op)
+{
+    const tn_value *v = tn_operand(op, 0);
+    const int64_t *t = ints(op, TN_A_permutation);
+    regrouping r;
+    if (!tn_is_op(v, TN_OP_reshape) || !regroup(rw, v->def, &r))
+        return false;
+    for (int i = 0; i < r.rank; i++)
+        if (r.outer[t[i]] != i)
+            return rw_decline(rw, op, "it does not undo the transpose before the reshape");
+    tn_value *x = tn_operand(tn_operand(v->def, 0)->def, 0);
+    return rw_replace(rw, op, tn_reshape(&rw->b, tn_transpose(&rw->b, x, r.inner), r.shape, r.rank));
 }
 
 /* broadcast_in_dim(transpose(x)) -> broadcast_in_dim(x) */
@@ -381,6 +427,7 @@ tn_status opt_layout(tn_graph *graph, const tn_opt_options *options, bool *chang
         RULE(reduce, sink_reduce, EXACT),
         RULE(reduce_window, sink_window, EXACT),
         RULE(reshape, sink_reshape, EXACT),
+        RULE(transpose, transpose_regrouped, EXACT),
         RULE(broadcast_in_dim, broadcast_transposed, EXACT),
         {.apply = NULL},
     };

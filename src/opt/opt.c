@@ -8,7 +8,8 @@ const tn_opt_pass tn_opt_passes[] = {
     {"layout", opt_layout}, {"cse", opt_cse},                   {"dce", opt_dce},   {NULL, NULL},
 };
 
-const char tn_opt_pipeline[] = "shapes,canonicalize,fold,simplify,shapes,layout,fold,simplify,cse,dce";
+static const char cleanup[] = "fold,simplify,cse,dce";
+const char tn_opt_pipeline[] = "shapes,canonicalize,cleanup,shapes,layout,cleanup";
 
 /* ---- lists ------------------------------------------------------------------------------------------------------------------ */
 
@@ -78,11 +79,12 @@ static void print_graph(const tn_opt_options *options, const char *pass, const t
     tn_arena_free(&arena);
 }
 
-static tn_status run_pass(tn_graph *graph, const tn_opt_pass *pass, const tn_opt_options *options)
+static tn_status run_pass(tn_graph *graph, const tn_opt_pass *pass, const tn_opt_options *options, bool *any)
 {
     bool changed = false;
     double start = tn_seconds();
     TN_TRY(pass->run(graph, options, &changed));
+    *any |= changed;
     if (options->timing)
         options->timing(options->context, pass->name, tn_seconds() - start, changed);
     if (changed && options->print_after && (!strcmp(options->print_after, "all") || !strcmp(options->print_after, pass->name)))
@@ -95,17 +97,24 @@ static tn_status run_pass(tn_graph *graph, const tn_opt_pass *pass, const tn_opt
     return status;
 }
 
-static tn_status run_list(tn_session *session, tn_graph *graph, const char *list, const char *removed, const tn_opt_options *options)
+static tn_status run_list(tn_session *session, tn_graph *graph, const char *list, const char *removed, const tn_opt_options *options, bool *any)
 {
+    enum { ROUNDS = 8 };
     size_t len;
     for (const char *at = list, *item; (item = next_item(&at, &len));) {
         const tn_opt_pass *pass = find_pass(item, len);
-        if (item[0] == '-' || item_is(item, len, "fuse") || item_is(item, len, "none"))
-            continue;
-        if (item_is(item, len, "default"))
-            TN_TRY(run_list(session, graph, tn_opt_pipeline, removed, options));
-        else if (!tn_opt_list_has(removed, tn_format(&session->arena, "-%s", pass->name)))
-            TN_TRY(run_pass(graph, pass, options));
+        if (item_is(item, len, "default")) {
+            TN_TRY(run_list(session, graph, tn_opt_pipeline, removed, options, any));
+        } else if (item_is(item, len, "cleanup") && !tn_opt_list_has(removed, "-cleanup")) {
+            bool more = true;
+            for (int round = 0; more && round < ROUNDS; round++) {
+                more = false;
+                TN_TRY(run_list(session, graph, cleanup, removed, options, &more));
+                *any |= more;
+            }
+        } else if (pass && !tn_opt_list_has(removed, tn_format(&session->arena, "-%s", pass->name))) {
+            TN_TRY(run_pass(graph, pass, options, any));
+        }
     }
     return TN_OK;
 }
@@ -114,8 +123,9 @@ static tn_status check_list(tn_session *session, const char *list)
 {
     size_t len;
     for (const char *at = list, *item; (item = next_item(&at, &len));) {
-        bool removes = item[0] == '-', special = item_is(item + removes, len - removes, "fuse") ||
-                                                 (!removes && (item_is(item, len, "default") || item_is(item, len, "none")));
+        bool removes = item[0] == '-';
+        bool special = item_is(item + removes, len - removes, "fuse") || item_is(item + removes, len - removes, "cleanup") ||
+                       (!removes && (item_is(item, len, "default") || item_is(item, len, "none")));
         if (!special && !find_pass(item + removes, len - removes))
             return unknown_pass(session, item, len);
     }
@@ -133,5 +143,6 @@ tn_status tn_opt_run(tn_session *session, tn_graph *graph, const char *list, con
     const char *at = removed;
     if (!list || (next_item(&at, &len) && only_removes(list)))
         list = tn_opt_pipeline;
-    return run_list(session, graph, list, removed, options);
+    bool any = false;
+    return run_list(session, graph, list, removed, options, &any);
 }

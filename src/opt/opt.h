@@ -54,9 +54,9 @@ extern const tn_opt_pass tn_opt_passes[]; /* ends with name NULL */
 extern const char tn_opt_pipeline[];      /* the default list */
 
 /* Runs a list of passes, comma separated.
- *   list     NULL: tn_opt_pipeline. Names run in the order given, once each time they are named; "default" stands for the default list. "-name"
- *            takes a pass out of the list; a list of such alone takes them out of the default one. "fuse" and "-fuse" are not ours and
- *            skipped (tn_opt_list_has tells them). "" and "none": nothing runs.
+ *   list     NULL: tn_opt_pipeline. Names run in the order given, once each time they are named; "default" stands for the default list, "cleanup" for
+ *            fold, simplify, cse, dce again and again until nothing changes. "-name" takes a pass out of the list; a list of such alone takes
+ *            them out of the default one. "fuse" and "-fuse" are not ours and skipped (tn_opt_list_has tells them). "" and "none": nothing runs.
  *   options  NULL: parity, no checks, no printing
  * TN_USAGE: no such pass (the diagnostic lists those there are); TN_INVALID: the verifier found a fault. */
 tn_status tn_opt_run(tn_session *session, tn_graph *graph, const char *list, const tn_opt_options *options);

@@ -14,7 +14,7 @@ void rw_touch(rewriter *rw, tn_op *op)
     if (*state)
         return;
     *state = (void *)(uintptr_t)QUEUED;
-    TN_PUSH(&rw->session->arena, &rw->queue, op);
+    TN_PUSH(&rw->scratch, &rw->queue, op);
 }
 
 static void touch_block(rewriter *rw, const tn_block *block)
@@ -175,7 +175,7 @@ static void index_rules(rewriter *rw, const rule *const *sets, int nsets)
                         n++;
                     }
             if (!pass)
-                rw->by_code[code] = TN_NEW_ARRAY(&rw->session->arena, const rule *, n + 1);
+                rw->by_code[code] = TN_NEW_ARRAY(&rw->scratch, const rule *, n + 1);
         }
     }
 }
@@ -197,7 +197,8 @@ tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pas
     enum { VISITS_EACH = 200, VISITS_MORE = 10000 };
     rewriter *rw = TN_NEW(&graph->session->arena, rewriter);
     *rw = (rewriter){.session = graph->session, .graph = graph, .options = options, .pass = pass, .context = context};
-    rw->state.arena = &graph->session->arena;
+    rw->state.arena = &rw->scratch;
+    rw->scratch.on_oom = graph->session->arena.on_oom;
     index_rules(rw, sets, nsets);
     touch_block(rw, graph->body);
     size_t limit = count_ops(graph->body) * VISITS_EACH + VISITS_MORE;
@@ -211,5 +212,6 @@ tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pas
     }
     assert(rw->head == rw->queue.len);
     *changed |= rw->changed;
+    tn_arena_free(&rw->scratch);
     return TN_OK;
 }
