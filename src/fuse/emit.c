@@ -159,6 +159,14 @@ static tn_subscript dim_subscript(const emitter *E, int j)
     return E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
 }
 
+/* The clamped run-time index, as an i64 tile or scalar of this phase. */
+static tn_tvalue *dynamic_value(emitter *E, const dynamic_index *dyn)
+{
+    tn_tvalue *index = dyn->from ? emit_demand(E, dyn->from) : emit_load(E, dyn->value, dyn->at, NULL);
+    index = tn_t_cast(&E->b, index, TN_I64);
+    return tn_t_map3(&E->b, TN_S_clamp, tn_t_index(&E->b, 0), index, tn_t_size(&E->b, dyn->limit));
+}
+
 /* Builds the view and subscripts of one access: a view dim for each group dim that moves it, one for each run-time index. */
 static tn_view *access_view(emitter *E, int arg, const location *l, const fmap *m, tn_subscript *subs)
 {
@@ -190,9 +198,7 @@ static tn_view *access_view(emitter *E, int arg, const location *l, const fmap *
         const dynamic_index *dyn = m->c[i].dyn;
         if (!dyn)
             continue;
-        tn_tvalue *index = dyn->from ? emit_demand(E, dyn->from) : emit_load(E, dyn->value, dyn->at, NULL);
-        index = tn_t_cast(&E->b, index, TN_I64);
-        index = tn_t_map3(&E->b, TN_S_clamp, tn_t_index(&E->b, 0), index, tn_t_size(&E->b, dyn->limit));
+        tn_tvalue *index = dynamic_value(E, dyn);
         int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5};
         assert(rank < TN_MAX_RANK);
         shape[rank] = tn_dim_add(s, dyn->limit, tn_dim_const(s, 1));
@@ -244,7 +250,13 @@ static tn_tvalue *load_at(emitter *E, const location *l, const fmap *m, tn_dtype
     int nblocks = 0;
     for (int d = 0; d < view->rank; d++)
         nblocks += subs[d].block || subs[d].naxes;
-    return tn_t_load(&E->b, view, subs, nblocks ? emitter_type(E, dtype) : tn_tscalar(dtype));
+    tn_tvalue *v = tn_t_load(&E->b, view, subs, nblocks ? emitter_type(E, dtype) : tn_tscalar(dtype));
+    if (nblocks && E->phase && E->last_sweep[arg] != E->phase) {
+        E->sweeps[arg]++;
+        E->last_sweep[arg] = E->phase;
+        E->last_load[arg] = v->def;
+    }
+    return v;
 }
 
 tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_number *padding)
@@ -258,6 +270,22 @@ tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_nu
     return load_at(E, fuse_location(E->F, v), map, v->type.dtype, padding);
 }
 
+/* A tile axis that no dim of the group walks (a product without columns): its first element is stored. */
+static void store_first_of_axis(emitter *E, tn_view *view, tn_subscript *subs, int axis)
+{
+    tn_session *s = E->F->session;
+    for (int d = 0; d < view->rank; d++)
+        for (int i = 0; i < (subs[d].block ? 1 : subs[d].naxes); i++)
+            if (subs[d].axis[i] == axis)
+                return;
+    assert(view->rank < TN_MAX_RANK);
+    view->shape[view->rank] = tn_dim_const(s, 1);
+    view->stride[view->rank] = tn_dim_const(s, 0);
+    for (int g = 0; g < view->nguards; g++)
+        view->guard[g].coef[view->rank] = tn_dim_const(s, 0);
+    subs[view->rank++] = tn_sub_block(tn_t_index(&E->b, 0), axis);
+}
+
 void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *value)
 {
     tn_subscript subs[TN_MAX_RANK];
@@ -265,6 +293,9 @@ void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *valu
     tn_view *view = access_view(E, arg, to, map, subs);
     if (value->type.rank == 0 && E->rank) /* a scalar result is stored at each element */
         value = tn_t_broadcast(&E->b, value, emitter_type(E, value->type.dtype), NULL);
+    for (int axis = 0; axis < value->type.rank; axis++)
+        if (value->type.extent[axis].size != 1)
+            store_first_of_axis(E, view, subs, axis);
     tn_t_store(&E->b, view, subs, value);
 }
 
@@ -285,6 +316,12 @@ tn_tvalue *emit_affine(emitter *E, const affine *a)
         sum = tn_t_map2(b, TN_S_add, sum, tn_t_map2(b, TN_S_mul, at, tn_t_size(b, a->coef[j])));
     }
     return sum;
+}
+
+static tn_tvalue *emit_coord(emitter *E, const coord *c)
+{
+    tn_tvalue *at = emit_affine(E, &c->a);
+    return c->dyn ? tn_t_map2(&E->b, TN_S_add, at, dynamic_value(E, c->dyn)) : at;
 }
 
 static tn_tvalue *emit_guards(emitter *E, const fguard *from, const fguard *until)
@@ -409,7 +446,7 @@ static tn_tvalue *emit_point(emitter *E, demand *d)
     case TN_OP_bitcast_convert:
         return tn_t_bitcast(&E->b, emit_operand(E, d, 0), op->result->type.dtype);
     case TN_OP_iota:
-        return tn_t_cast(&E->b, emit_affine(E, &d->map->c[tn_attr_int(op, TN_A_iota_dimension, 0)].a), op->result->type.dtype);
+        return tn_t_cast(&E->b, emit_coord(E, &d->map->c[tn_attr_int(op, TN_A_iota_dimension, 0)]), op->result->type.dtype);
     case TN_OP_dimension:
         return tn_t_size(&E->b, tn_find_attr(op, TN_A_dim)->dim);
     case TN_OP_pad:
@@ -920,6 +957,20 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
     emitter_finish(E, steps);
 }
 
+/* A row that several sweeps read comes from memory in the first, from the cache in the others: the last one asks for the next row, so that memory
+ * works while this row is computed and stored. */
+static void prefetch_rows(emitter *E)
+{
+    for (int i = 0; i < E->nargs; i++) {
+        if (E->sweeps[i] < 2)
+            continue;
+        char label[16];
+        snprintf(label, sizeof label, "row%d", i);
+        E->last_load[i]->label = tn_intern_z(E->F->session, label);
+        tn_schedule_set(E->kernel, label, "prefetch", 1);
+    }
+}
+
 /* ---- kernels with reductions ------------------------------------------------------------------------------------------------------------------- */
 
 static fold_plan plan_folds(fuser *F, group *g, int vector)
@@ -1017,6 +1068,8 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         }
         leave_full(E, outer, plan.dim, plan.n);
     }
+    if (plan.lanes)
+        prefetch_rows(E);
     emitter_finish(E, steps);
 }
 

@@ -162,6 +162,9 @@ typedef struct emitter {
     int row_axes;                    /* leading tile axes that row values have */
     tn_map views;                    /* cache */
     TN_VEC(const tn_op *) ops;
+    /* by parameter: how many phases loaded from it, and the last load: rows that several sweeps read are asked for early */
+    int sweeps[FUSE_ARGS], last_sweep[FUSE_ARGS];
+    tn_top *last_load[FUSE_ARGS];
 } emitter;
 emitter *emitter_new(fuser *F, group *g, const char *stem);
 /* kernel parameter for a program buffer */

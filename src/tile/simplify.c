@@ -171,7 +171,8 @@ static void clear_op(void *context, tn_top *op)
 static void mark_use(void *context, tn_tvalue **use)
 {
     (void)context;
-    (*use)->scratch = *use;
+    if ((*use)->def)
+        (*use)->scratch = *use;
 }
 
 static bool has_effect(const tn_top *op)

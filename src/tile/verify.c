@@ -754,7 +754,7 @@ static bool check_header(verifier *v)
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------- */
 
-enum { ON_KERNEL = 1, ON_FOLD = 2, ON_STORE = 4, ON_DOT = 8 };
+enum { ON_KERNEL = 1, ON_FOLD = 2, ON_STORE = 4, ON_DOT = 8, ON_LOAD = 16 };
 static const struct {
     const char *key;
     unsigned on;
@@ -762,7 +762,7 @@ static const struct {
 } keys[] = {
     {"threads-grain", ON_KERNEL, 1, INT64_MAX}, {"vector-axis", ON_FOLD | ON_STORE, 0, TN_TILE_RANK - 1}, {"lanes", ON_FOLD, 1, 4096},
     {"rows", ON_FOLD | ON_DOT, 1, 64},          {"columns", ON_FOLD | ON_DOT, 1, 4096},
-    {"unroll", ON_FOLD | ON_DOT, 1, 16},
+    {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 1, 64},
 };
 
 static unsigned kind_of(const tn_top *op)
@@ -771,6 +771,7 @@ static unsigned kind_of(const tn_top *op)
            : op->code == TN_T_fold || op->code == TN_T_reduce ? ON_FOLD
            : op->code == TN_T_store                           ? ON_STORE
            : op->code == TN_T_dot                             ? ON_DOT
+           : op->code == TN_T_load                            ? ON_LOAD
                                                               : 0;
 }
 

@@ -433,9 +433,23 @@ static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *con
     return a;
 }
 
+/* Asks for the element that the program `ahead` of this one will load here: along the innermost grid coordinate that moves the load. */
+static void prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *offset)
+{
+    int64_t ahead = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch", 0) : 0;
+    const tn_trange *innermost = L->kernel->grid.len ? &L->kernel->grid.at[L->kernel->grid.len - 1] : NULL;
+    for (int d = 0; ahead && innermost && d < op->view->rank; d++)
+        if (op->subscript[d].value == innermost->value) {
+            tn_lvalue *by = times_dim(L, b, tn_l_index(b, ahead * innermost->step.size), op->view->stride[d]);
+            tn_l_prefetch(b, L->buffer[op->view->buffer], tn_l_fn2(b, TN_S_add, offset, by));
+            return;
+        }
+}
+
 static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     access a = resolve(L, b, op, idx);
+    prefetch_ahead(L, b, op, a.offset);
     const tn_view *view = op->view;
     tn_dtype dtype = op->result->type.dtype;
     tn_lvalue *other = a.exists && view->padded ? tn_l_const(b, tn_lscalar(dtype), view->padding) : NULL;

@@ -401,8 +401,8 @@ static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
 static void emit_prefetch(tn_emitter *e, const access *a)
 {
     LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
-    LLVMValueRef at = address(e, a), args[4] = {at, tn_emit_int(i32, 0), tn_emit_int(i32, 3), tn_emit_int(i32, 1)};
-    tn_emit_intrinsic_same(e, "llvm.prefetch", args, 4); /* a read, to keep in every cache, of data */
+    LLVMValueRef at = address(e, a), args[4] = {at, tn_emit_int(i32, 0), tn_emit_int(i32, 2), tn_emit_int(i32, 1)};
+    tn_emit_intrinsic_same(e, "llvm.prefetch", args, 4); /* a read, of data, into L2 */
 }
 
 void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
