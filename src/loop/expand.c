@@ -6,7 +6,7 @@
  *
  * f32: the functions of vecmath.c. f16, bf16 and f8: every function is the one of f32 between casts; f32 has more than
  * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
- * products and roots. f32 fma on a machine that lacks it: by way of f64.
+ * products and roots. A quotient by one number for all lanes: a reciprocal, a product and a correction. f32 fma on a machine that lacks it: by way of f64.
  *
  * Casts to and from f8: float8.c.
  *
@@ -102,6 +102,8 @@ static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalu
 {
     if (tn_l_has_vecmath(fn))
         return tn_l_vecmath(b, e->spec, fn, operands);
+    if (fn == TN_S_div)
+        return tn_l_divide_by_uniform(b, e->spec, operands[0], operands[1]);
     return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
 }
 

@@ -762,3 +762,41 @@ tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn
     V y = rows[fn].unary(&vm, operands[0]);
     return rows[fn].far ? with_far_lanes(&vm, fn, operands[0], y) : y;
 }
+
+/* ---- division by one number ---- */
+
+static V uniform_scalar(const V y)
+{
+    if (y->def && y->def->code == TN_L_splat)
+        return y->def->operand[0];
+    return NULL;
+}
+
+/* With r = 1 / y rounded, q = x r rounded, the remainder x - q y is exact in one fma, and q + remainder * r, rounded once, is the rounded quotient
+ * (Markstein, IBM Journal of Research and Development 34(1), 1990), as long as nothing on the way leaves the normal numbers: y within
+ * 2^+-24, x zero or within 2^+-100. A vector with any other lane is divided. */
+tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y)
+{
+    V s = uniform_scalar(y);
+    if (!s || !spec->fma || x->type.dtype != TN_F32 || x->type.lanes < 4)
+        return NULL;
+    int lanes = x->type.lanes;
+    emitter vm = {b, lanes, spec}, one = {b, 1, spec};
+    V r = tn_l_splat(b, divide(&one, F(&one, 1), s), lanes);
+    V size = absolute(&one, s);
+    V plain = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, size, F(&one, 0x1p-24f)), tn_l_fn2(b, TN_S_le, size, F(&one, 0x1p24f)));
+    V q = mul(&vm, x, r);
+    V quotient = fused(&vm, fused(&vm, negated(&vm, q), y, x), r, q);
+    V a = absolute(&vm, x);
+    V normal = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, a, F(&vm, 0x1p-100f)), tn_l_fn2(b, TN_S_le, a, F(&vm, 0x1p100f)));
+    V safe = tn_l_fn2(b, TN_S_or, normal, tn_l_fn2(b, TN_S_eq, x, F(&vm, 0)));
+    V unsafe = tn_l_fn1(b, TN_S_not, tn_l_fn2(b, TN_S_and, safe, tn_l_splat(b, plain, lanes)));
+    V zero = tn_l_index(b, 0), result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1), divisor = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
+    result->type.lanes = divisor->type.lanes = lanes;
+    tn_l_store(b, result, zero, quotient, NULL);
+    tn_l_store(b, divisor, zero, y, NULL); /* read back in the branch: no splat there, so a second run leaves it */
+    tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, unsafe));
+    tn_lbuilder in = tn_l_in(b, rare->region[0]);
+    tn_l_store(&in, result, zero, tn_l_fn2(&in, TN_S_div, x, tn_l_load(&in, divisor, zero, lanes, NULL, NULL)), NULL);
+    return tn_l_load(b, result, zero, lanes, NULL, NULL);
+}
