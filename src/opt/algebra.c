@@ -438,7 +438,8 @@ static bool lossless(tn_dtype from, tn_dtype to)
     return precision_of(from) <= precision_of(to);
 }
 
-/* convert(convert(x, A to B), B to C) -> convert(x, A to C) if B holds all of A, or if all are integers and B has at least C's bits */
+/* convert(convert(x, A to B), B to C) -> convert(x, A to C) if B holds all of A, or if all are integers and B has at least C's bits. Integers out
+ * of C's range wrap when they come as integers and stop at its ends when they come as floats. */
 static bool convert_chain(rewriter *rw, tn_op *op)
 {
     tn_value *x = tn_operand(op, 0);
@@ -450,8 +451,9 @@ static bool convert_chain(rewriter *rw, tn_op *op)
         return false;
     tn_dtype a = tn_operand(x->def, 0)->type.dtype, b = x->type.dtype, c = op->result[0].type.dtype;
     bool wraps = tn_is_integer(a) && tn_is_integer(b) && tn_is_integer(c) && tn_dtype_bits(b) >= tn_dtype_bits(c);
-    if (!lossless(a, b) && !wraps)
-        return rw_decline(rw, op, "the type between loses information");
+    bool saturates = !tn_is_float(a) && tn_is_float(b) && tn_is_integer(c) && !lossless(a, c);
+    if ((!lossless(a, b) && !wraps) || saturates)
+        return rw_decline(rw, op, "the type between changes the number");
     return rw_replace(rw, op, tn_convert(&rw->b, tn_operand(x->def, 0), c));
 }
 

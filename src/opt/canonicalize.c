@@ -83,7 +83,7 @@ static bool inline_composite(rewriter *rw, tn_op *op)
     return replace_by_region(rw, op, op->region[0], args);
 }
 
-/* It only keeps operations apart, which no later pass needs; remove_barriers takes it away when nobody uses it. */
+/* It only keeps operations apart, which no later pass needs. Without users it goes. */
 static bool drop_barrier(rewriter *rw, tn_op *op)
 {
     tn_value **to = TN_NEW_ARRAY(&rw->session->arena, tn_value *, (size_t)op->noperands + 1);
@@ -255,22 +255,6 @@ static bool window_dilation_of_base(rewriter *rw, tn_op *op)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Barriers have the EFFECT trait, so nobody else removes them. */
-static bool remove_barriers(tn_block *block)
-{
-    bool any = false;
-    for (tn_op *op = block->first, *next; op; op = next) {
-        next = op->next;
-        for (int i = 0; i < op->nregions; i++)
-            any |= remove_barriers(op->region[i]);
-        if (op->code == TN_OP_optimization_barrier && op_is_unused(op)) {
-            tn_erase(op);
-            any = true;
-        }
-    }
-    return any;
-}
-
 tn_status opt_canonicalize(tn_graph *graph, const tn_opt_options *options, bool *changed)
 {
     static const rule rules[] = {
@@ -285,7 +269,5 @@ tn_status opt_canonicalize(tn_graph *graph, const tn_opt_options *options, bool 
         {.apply = NULL},
     };
     static const rule *const sets[] = {rules};
-    TN_TRY(rw_run(graph, options, "canonicalize", sets, TN_COUNT(sets), NULL, changed));
-    *changed |= remove_barriers(graph->body);
-    return TN_OK;
+    return rw_run(graph, options, "canonicalize", sets, TN_COUNT(sets), NULL, changed);
 }

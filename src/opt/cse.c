@@ -181,7 +181,7 @@ static tn_op *find_equal(tn_graph *graph, const scope *known, tn_op *op, uint64_
 
 static bool merge(tn_graph *graph, scope *known, tn_op *op)
 {
-    if (op->nresults == 0 || !op_is_removable(op))
+    if (op->nresults == 0 || (tn_op_traits(op->code) & TN_EFFECT) || !op_is_removable(op))
         return false;
     uint64_t hash = hash_op(op, false);
     const tn_op *first = find_equal(graph, known, op, hash);

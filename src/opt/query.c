@@ -13,6 +13,8 @@ bool op_is_unused(const tn_op *op)
 
 bool op_is_removable(const tn_op *op)
 {
+    if (op->code == TN_OP_optimization_barrier)
+        return true; /* with nobody behind it, it keeps nothing apart */
     if (tn_op_traits(op->code) & (TN_EFFECT | TN_TERMINATOR))
         return false;
     for (int r = 0; r < op->nregions; r++)

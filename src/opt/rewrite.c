@@ -32,12 +32,16 @@ static void touch_users(rewriter *rw, const tn_value *value)
         rw_touch(rw, use->user);
 }
 
-/* What made the operands has one user less. */
+/* op is about to go: the operands have one user less, and a rule may wait for the last other one to be the only one. */
 static void touch_operands(rewriter *rw, const tn_op *op)
 {
-    for (int i = 0; i < op->noperands; i++)
-        if (tn_operand(op, i)->def)
-            rw_touch(rw, tn_operand(op, i)->def);
+    for (int i = 0; i < op->noperands; i++) {
+        const tn_value *v = tn_operand(op, i);
+        if (v->def)
+            rw_touch(rw, v->def);
+        if (v->uses->next && !v->uses->next->next)
+            touch_users(rw, v);
+    }
     for (int r = 0; r < op->nregions; r++)
         for (const tn_op *inner = op->region[r]->first; inner; inner = inner->next)
             touch_operands(rw, inner);

@@ -152,7 +152,8 @@ static void shape_op(shaper *s, tn_op *op)
         return;
     }
     tn_builder b = tn_builder_before(op);
-    tn_value *to = tn_convert(&b, tn_dimension(&b, d), op->result[0].type.dtype);
+    tn_value *to = tn_dim_is_const(d) ? tn_int_constant(&b, op->result[0].type.dtype, d->value)
+                                      : tn_convert(&b, tn_dimension(&b, d), op->result[0].type.dtype);
     *tn_map_at(&s->dims, TN_KEY(to)) = (void *)d;
     replace_scalar(s, op, to);
 }
