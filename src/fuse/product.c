@@ -272,14 +272,14 @@ static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src
             matrix |= kparts[i] == j;
         for (int i = 0; i < nn; i++)
             matrix |= nparts[i] == j;
-        if (matrix || !map_uses(src->m, j))
+        if (matrix || g->dim[j].absorbed || !map_uses(src->m, j))
             continue;
         p.lead[p.nlead] = j;
         p.lead_stride[p.nlead++] = size;
-        size = tn_dim_mul(s, size, g->dim[j].extent);
+        size = tn_dim_mul(s, size, fuse_whole_extent(F, g, j));
     }
     for (int i = p.nlead; i-- > 0;)
-        dim[n++] = (pack_dim){g->dim[p.lead[i]].extent, fuse_total_stride(F, src->l, src->m, p.lead[i]), p.lead_stride[i]};
+        dim[n++] = (pack_dim){fuse_whole_extent(F, g, p.lead[i]), fuse_total_stride(F, src->l, src->m, p.lead[i]), p.lead_stride[i]};
     for (int i = 0; i < nk; i++) {
         tn_dim inner = tn_dim_const(s, 1);
         for (int k = i + 1; k < nk; k++)
@@ -320,7 +320,7 @@ static tn_tvalue *load_packed(emitter *E, const packing *p, int kdim, int ndim, 
     int n = 0;
     for (int i = p->nlead; i-- > 0; n++) {
         int j = p->lead[i];
-        shape[n] = E->g->dim[j].extent;
+        shape[n] = fuse_whole_extent(F, E->g, j);
         stride[n] = p->lead_stride[i];
         subs[n] = tn_sub_point(E->start[j]);
     }
