@@ -706,15 +706,14 @@ static V pow_f32(emitter *vm, V x, V y)
 /* sin, cos, tan reduce up to 2^17. Lanes beyond, infinities and NaN (few or none) go one by one through f64's function
  * of the C library. The result crosses the branch in a reg buffer that is used whole, so it becomes a register; the
  * lanes are indexed in buffers of the rare side's own. */
-static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
+static V mend_lanes(emitter *vm, V where, V x, V near, V (*lane_value)(tn_lbuilder *b, V lane, const void *context), const void *context)
 {
     tn_lbuilder *b = vm->b;
-    V limit = F(vm, 0x1p17f), zero = tn_l_index(b, 0), one = tn_l_index(b, 1);
-    V far = tn_l_fn1(b, TN_S_not, tn_l_fn2(b, TN_S_le, absolute(vm, x), limit));
+    V zero = tn_l_index(b, 0), one = tn_l_index(b, 1);
     V result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
     result->type.lanes = vm->lanes;
     tn_l_store(b, result, zero, near, NULL);
-    tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, far));
+    tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, where));
     tn_lbuilder in = tn_l_in(b, rare->region[0]);
     V from = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes),
       to = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes);
@@ -722,11 +721,21 @@ static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
     tn_lop *lanes = tn_l_for(&in, NULL, zero, tn_l_index(&in, vm->lanes), one, TN_FOR_SERIAL);
     tn_lbuilder each = tn_l_in(&in, lanes->region[0]);
     V lane = tn_l_load(&each, from, lanes->region[0]->arg, 1, NULL, NULL);
-    V wide = tn_l_fn1(&each, fn, tn_l_cast(&each, lane, TN_F64));
-    tn_l_store(&each, to, lanes->region[0]->arg, tn_l_cast(&each, wide, TN_F32), NULL);
+    tn_l_store(&each, to, lanes->region[0]->arg, lane_value(&each, lane, context), NULL);
     V all = tn_l_load(&in, to, zero, vm->lanes, NULL, NULL);
-    tn_l_store(&in, result, zero, tn_l_fn3(&in, TN_S_select, far, all, near), NULL);
+    tn_l_store(&in, result, zero, tn_l_fn3(&in, TN_S_select, where, all, near), NULL);
     return tn_l_load(b, result, zero, vm->lanes, NULL, NULL);
+}
+
+static V library_lane(tn_lbuilder *b, V lane, const void *context)
+{
+    return tn_l_cast(b, tn_l_fn1(b, *(const tn_scalar *)context, tn_l_cast(b, lane, TN_F64)), TN_F32);
+}
+
+static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
+{
+    V far = tn_l_fn1(vm->b, TN_S_not, tn_l_fn2(vm->b, TN_S_le, absolute(vm, x), F(vm, 0x1p17f)));
+    return mend_lanes(vm, far, x, near, library_lane, &fn);
 }
 
 /* ---- the table ---- */
@@ -772,9 +781,11 @@ static V uniform_scalar(const V y)
     return NULL;
 }
 
+static V divided_lane(tn_lbuilder *b, V lane, const void *divisor) { return tn_l_fn2(b, TN_S_div, lane, (V)(uintptr_t)divisor); }
+
 /* With r = 1 / y rounded, q = x r rounded, the remainder x - q y is exact in one fma, and q + remainder * r, rounded once, is the rounded quotient
  * (Markstein, IBM Journal of Research and Development 34(1), 1990), as long as nothing on the way leaves the normal numbers: y within
- * 2^+-24, x zero or within 2^+-100. A vector with any other lane is divided. */
+ * 2^+-24, x zero or within 2^+-100. Other lanes are divided, one by one. */
 tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y)
 {
     V s = uniform_scalar(y);
@@ -791,12 +802,5 @@ tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn
     V normal = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, a, F(&vm, 0x1p-100f)), tn_l_fn2(b, TN_S_le, a, F(&vm, 0x1p100f)));
     V safe = tn_l_fn2(b, TN_S_or, normal, tn_l_fn2(b, TN_S_eq, x, F(&vm, 0)));
     V unsafe = tn_l_fn1(b, TN_S_not, tn_l_fn2(b, TN_S_and, safe, tn_l_splat(b, plain, lanes)));
-    V zero = tn_l_index(b, 0), result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1), divisor = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
-    result->type.lanes = divisor->type.lanes = lanes;
-    tn_l_store(b, result, zero, quotient, NULL);
-    tn_l_store(b, divisor, zero, y, NULL); /* read back in the branch: no splat there, so a second run leaves it */
-    tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, unsafe));
-    tn_lbuilder in = tn_l_in(b, rare->region[0]);
-    tn_l_store(&in, result, zero, tn_l_fn2(&in, TN_S_div, x, tn_l_load(&in, divisor, zero, lanes, NULL, NULL)), NULL);
-    return tn_l_load(b, result, zero, lanes, NULL, NULL);
+    return mend_lanes(&vm, unsafe, x, quotient, divided_lane, s);
 }
