@@ -225,38 +225,12 @@ static bool find_bound(const lower *L, const tn_tvalue *v, int axis, axis_bound 
     }
 }
 
-/* Elements that a fold's own range bounds: whatever the body makes of positions past the limit does not exist. */
-static bool find_range_bound(const lower *L, const tn_top *fold, const tn_tvalue *v, int axis, axis_bound *out)
+/* The bound that the limit of a fold's own range is. */
+static axis_bound range_bound(const lower *L, const tn_top *fold, const tn_tvalue *v, int axis)
 {
-    const tn_top *op = v->def;
-    const tn_tvalue *start = NULL;
-    if (!op)
-        return false;
-    if (op->code == TN_T_range)
-        start = op->operand[0];
-    for (int d = 0; op->code == TN_T_load && d < op->view->rank; d++)
-        if (op->subscript[d].block && op->subscript[d].axis[0] == axis)
-            start = op->subscript[d].value;
-    for (int i = 0; start && i < fold->nranges; i++) {
-        const tn_top *limit = fold->operand[i]->def;
-        if (start != &fold->region[0]->arg[i] || !limit || (limit->code != TN_T_size && limit->code != TN_T_const))
-            continue;
-        *out = (axis_bound){&fold->region[0]->arg[i], limit->code == TN_T_size ? limit->dim : tn_dim_const(L->session, limit->number.i)};
-        return true;
-    }
-    for (int i = 0; i < op->noperands; i++) {
-        int from = axis;
-        if (op->code == TN_T_permute)
-            from = op->axis[axis];
-        if (op->code == TN_T_broadcast)
-            from = TN_TILE_RANK;
-        for (int k = 0; op->code == TN_T_broadcast && k < op->naxes; k++)
-            from = op->axis[k] == axis ? k : from;
-        if ((op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast || op->code == TN_T_permute || op->code == TN_T_broadcast) &&
-            from < op->operand[i]->type.rank && find_range_bound(L, fold, op->operand[i], from, out))
-            return true;
-    }
-    return false;
+    int range = tn_fold_range_of(fold, v, axis);
+    const tn_dim limit = range < 0 ? NULL : value_dim(L, fold->operand[range]);
+    return limit ? (axis_bound){&fold->region[0]->arg[range], limit} : (axis_bound){NULL, NULL};
 }
 
 /* Records start + index < limit, if the bound says anything. */
@@ -847,13 +821,26 @@ static folding folding_of(const tn_top *op)
     return f;
 }
 
+axis_bound lower_bound_outside(const tn_top *fold, axis_bound bound)
+{
+    for (const tn_tblock *block = bound.start ? bound.start->block : NULL; block && block->parent; block = block->parent->block)
+        if (block->parent == fold)
+            return (axis_bound){NULL, NULL};
+    return bound;
+}
+
 static axis_bound folding_bound(const lower *L, const folding *f, int axis)
 {
     axis_bound bound = {NULL, NULL};
     for (int i = 0; i < f->n && !bound.start; i++)
         bound = lower_value_bound(L, f->value[i], axis);
-    for (int i = 0; i < f->n && !bound.start && f->op->code == TN_T_fold; i++)
-        find_range_bound(L, f->op, f->value[i], axis, &bound);
+    for (int i = 0; i < f->n; i++) {
+        axis_bound range = range_bound(L, f->op, f->value[i], axis);
+        if (range.start && !bound.start)
+            bound = range;
+        else if (range.start == bound.start && range.start)
+            bound.limit = tn_dim_min(L->session, bound.limit, range.limit);
+    }
     return bound;
 }
 
@@ -876,11 +863,34 @@ void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
     }
 }
 
+/* Leaves out what lies past the limit of a range, where the nest's bounds do not. */
+static tn_lvalue *below_limits(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx)
+{
+    const tn_ttype *type = &f->value[0]->type;
+    tn_lvalue *present = NULL;
+    for (int i = 0; i < f->n; i++)
+        for (int a = 0; a < type->rank; a++) {
+            int range = tn_fold_range_of(f->op, f->value[i], a);
+            int64_t n;
+            if (range < 0)
+                continue;
+            const tn_tvalue *start = &f->op->region[0]->arg[range];
+            axis_bound bound = range_bound(L, f->op, f->value[i], a);
+            if (bound.start && (known_below(L, start, idx[a], bound.limit) ||
+                                (tn_l_is_const(lower_axis_count(L, b, type->extent[a].size, &bound), &n) && n == type->extent[a].size)))
+                continue;
+            tn_lvalue *at = tn_l_fn2(b, TN_S_add, lower_scalar(L, b, start), idx[a]);
+            present = and_of(b, present, tn_l_fn2(b, TN_S_lt, at, lower_scalar(L, b, f->op->operand[range])));
+        }
+    return present;
+}
+
 /* The elements to combine at idx, after the body's stores there. */
 static void folding_elements(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, element *x)
 {
     for (int i = 0; i < f->n; i++)
         x[i] = lower_element(L, b, f->value[i], idx);
+    x[0].present = and_of(b, x[0].present, below_limits(L, b, f, idx));
     if (f->body)
         for (const tn_top *op = f->body->first; op; op = op->next)
             if (op->code == TN_T_store)
@@ -1123,7 +1133,7 @@ static bool is_cut(lower *L, tn_lbuilder *b, const folding *f)
 {
     for (int i = 0; i < f->nkept; i++) {
         int64_t extent = f->value[0]->type.extent[f->kept[i]].size, n;
-        axis_bound bound = folding_bound(L, f, f->kept[i]);
+        axis_bound bound = lower_bound_outside(f->op, folding_bound(L, f, f->kept[i]));
         if (bound.start && !(tn_l_is_const(lower_axis_count(L, b, extent, &bound), &n) && n == extent))
             return true;
     }
@@ -1155,6 +1165,7 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
         x[i] = lower_element(L, &in, f->value[i], idx);
         acc[i] = out[i]->buffer;
     }
+    x[0].present = and_of(&in, x[0].present, below_limits(L, &in, f, idx));
     accumulate(L, &in, f->combine, f->n, acc, lower_place_offset(&in, out[0], f->nkept, kept_idx), x);
     lower_close(L, s);
 }
@@ -1177,7 +1188,7 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
         tn_lbuilder in = *b;
         scope s = lower_open(L);
         for (int i = 0; i < f.nkept; i++) {
-            axis_bound bound = folding_bound(L, &f, f.kept[i]);
+            axis_bound bound = lower_bound_outside(op, folding_bound(L, &f, f.kept[i]));
             bool vector = !lanes && i == f.nkept - 1;
             kept_idx[i] = idx[f.kept[i]] =
                 lower_open_axis(L, &in, f.kept[i], type->extent[f.kept[i]].size, &bound, vector ? TN_FOR_VECTOR : TN_FOR_SERIAL);
@@ -1191,6 +1202,8 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     for (int i = 0; i < f.n; i++)
         lower_set_place(L, &op->result[i], out[i]);
+    for (int i = 0; i < f.n && op->result->type.rank == 0; i++)
+        lower_scalar(L, b, &op->result[i]); /* read once, not in every nest that uses it */
 }
 
 /* out[.., i, ..] = running combination along the axis, an element at a time; other axes are independent. */
