@@ -536,3 +536,64 @@ tn_top *tn_t_if(tn_tbuilder *b, tn_tvalue *cond, int nresults, const tn_ttype *r
 }
 
 void tn_t_yield(tn_tbuilder *b, tn_tvalue *const *values, int n) { tn_top_new(b, TN_T_yield, values, n, 0); }
+
+/* ---- what walks an axis ---------------------------------------------------------------------------------------------- */
+
+bool tn_axis_search_enter(tn_axis_search *search, const tn_tvalue *v, int axis)
+{
+    for (int i = 0; i < search->n; i++)
+        if (search->value[i] == v && search->axis[i] == axis)
+            return false;
+    if (search->n == (int)TN_COUNT(search->value))
+        return false;
+    search->value[search->n] = v;
+    search->axis[search->n++] = axis;
+    return true;
+}
+
+int tn_axis_of_operand(const tn_top *op, int i, int axis)
+{
+    switch (op->code) {
+    case TN_T_map:
+    case TN_T_cast:
+    case TN_T_bitcast:
+        return axis;
+    case TN_T_permute:
+        return op->axis[axis];
+    case TN_T_broadcast:
+        for (int k = 0; k < op->naxes; k++)
+            if (op->axis[k] == axis && op->operand[i]->type.extent[k].size == op->result->type.extent[axis].size)
+                return k;
+        return -1;
+    default:
+        return -1;
+    }
+}
+
+static int range_of_axis(const tn_top *fold, const tn_tvalue *v, int axis, tn_axis_search *search)
+{
+    const tn_top *op = v->def;
+    const tn_tvalue *start = NULL;
+    if (!op || !tn_axis_search_enter(search, v, axis))
+        return -1;
+    if (op->code == TN_T_range)
+        start = op->operand[0];
+    for (int d = 0; op->code == TN_T_load && d < op->view->rank; d++)
+        if (op->subscript[d].block && op->subscript[d].axis[0] == axis)
+            start = op->subscript[d].value;
+    for (int i = 0; start && i < fold->nranges; i++)
+        if (start == &fold->region[0]->arg[i])
+            return i;
+    for (int i = 0; i < op->noperands; i++) {
+        int from = tn_axis_of_operand(op, i, axis), range = from < 0 ? -1 : range_of_axis(fold, op->operand[i], from, search);
+        if (range >= 0)
+            return range;
+    }
+    return -1;
+}
+
+int tn_fold_range_of(const tn_top *fold, const tn_tvalue *v, int axis)
+{
+    tn_axis_search search = {.n = 0};
+    return fold->code == TN_T_fold ? range_of_axis(fold, v, axis, &search) : -1;
+}

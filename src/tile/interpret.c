@@ -662,12 +662,27 @@ static int64_t kept_element(const tn_top *op, const tn_ttype *type, const int64_
     return ravel(&op->result->type, at);
 }
 
+/* How many positions along each axis lie below the limit of the range that walks it. */
+static void strip_extents(const machine *m, const folding *f, tn_tvalue *const *tiles, int64_t *most)
+{
+    const tn_ttype *type = &tiles[0]->type;
+    for (int a = 0; a < type->rank; a++) {
+        most[a] = type->extent[a].size;
+        for (int k = 0; k < f->n; k++) {
+            int range = tn_fold_range_of(f->op, tiles[k], a);
+            if (range >= 0)
+                most[a] = tn_min(most[a], scalar_int(m, f->op->operand[range]) - scalar_int(m, &f->op->region[0]->arg[range]));
+        }
+    }
+}
+
 /* Combines every element of the tiles into its kept element, in row-major order. */
 static bool fold_tiles(machine *m, folding *f, tn_tvalue *const *tiles)
 {
     const tn_ttype *type = &tiles[0]->type;
     const tile *x[TN_T_MAX_VALUES];
-    int64_t idx[TN_TILE_RANK];
+    int64_t idx[TN_TILE_RANK], most[TN_TILE_RANK];
+    strip_extents(m, f, tiles, most);
     for (int k = 0; k < f->n; k++)
         x[k] = tile_of(m, tiles[k]);
     for (int64_t i = 0; i < x[0]->n; i++) {
@@ -675,6 +690,8 @@ static bool fold_tiles(machine *m, folding *f, tn_tvalue *const *tiles)
         bool present = true;
         unravel(type, i, idx);
         int64_t kept = kept_element(f->op, type, idx);
+        for (int d = 0; d < type->rank; d++)
+            present &= idx[d] < most[d];
         for (int k = 0; k < f->n; k++) {
             present &= x[k]->present[i];
             a[k] = f->acc[k]->at[kept];

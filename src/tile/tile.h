@@ -29,7 +29,8 @@
  * - `local` buffers: memory private to a program instance, so that a row can be kept between two folds where the row's length is a symbol.
  *
  * Absent elements (section 8 of the reference): value 0; elementwise results of absent are absent; select takes the chosen side's state;
- * reduce, fold, scan skip them; dot and stores see 0 / nothing.
+ * reduce, fold, scan skip them; dot and stores see 0 / nothing. A fold also leaves out what lies past a range's limit, padding or not
+ * (tn_fold_range_of says which axes a range walks).
  *
  * Types carry no layout. Extents are r * 2^k: constants, or parameters `$X` that the schedule binds. */
 #ifndef TN_TILE_H
@@ -238,6 +239,17 @@ tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, c
 void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype);
 /* The single function of a combine region of one value, else TN_SCALAR_NONE. */
 tn_scalar tn_combine_fn(const tn_tblock *combine);
+/* The range of `fold` that walks `axis` of v, a value of its body: v is made element by element (map, cast, bitcast, broadcast, permute) of
+ * `range` of the range's start, or of a load at start + @axis. -1: none. The fold leaves out elements at start + i >= limit. */
+int tn_fold_range_of(const tn_top *fold, const tn_tvalue *v, int axis);
+/* For searches through operands: each value and axis once, 256 at most. enter: false if it was there, or there is no room. */
+typedef struct tn_axis_search {
+    int n, axis[256];
+    const tn_tvalue *value[256];
+} tn_axis_search;
+bool tn_axis_search_enter(tn_axis_search *search, const tn_tvalue *v, int axis);
+/* The axis of operand i that becomes the result's `axis`, for the elementwise operations above; -1: none. */
+int tn_axis_of_operand(const tn_top *op, int i, int axis);
 tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, tn_tvalue *const *carried, int n);
 tn_top *tn_t_while(tn_tbuilder *b, tn_tvalue *const *carried, int n);
 tn_top *tn_t_if(tn_tbuilder *b, tn_tvalue *cond, int nresults, const tn_ttype *results);

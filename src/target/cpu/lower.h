@@ -69,6 +69,8 @@ place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const cha
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 axis_bound lower_store_bound(const tn_top *store, int axis);
 axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis);
+/* The same bound where it is known before the fold's ranges are open, else none. */
+axis_bound lower_bound_outside(const tn_top *fold, axis_bound bound);
 tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis_bound *bound);
 tn_lvalue *lower_open_axis(lower *L, tn_lbuilder *b, int axis, int64_t extent, const axis_bound *bound, tn_loop_kind kind);
 void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index);

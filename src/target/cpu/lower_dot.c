@@ -368,8 +368,8 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
     p.M = p.a->type.extent[r - 2].size;
     p.K = p.a->type.extent[r - 1].size;
     p.N = p.b->type.extent[r - 1].size;
-    p.m = store ? lower_store_bound(store, r - 2) : lower_value_bound(L, p.a, r - 2);
-    p.n = store ? lower_store_bound(store, r - 1) : lower_value_bound(L, p.b, r - 1);
+    p.m = store ? lower_store_bound(store, r - 2) : lower_bound_outside(op, lower_value_bound(L, p.a, r - 2));
+    p.n = store ? lower_store_bound(store, r - 1) : lower_bound_outside(op, lower_value_bound(L, p.b, r - 1));
     p.k = lower_value_bound(L, p.a, r - 1);
     if (!p.k.start)
         p.k = lower_value_bound(L, p.b, r - 2);
