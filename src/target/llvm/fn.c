@@ -111,11 +111,40 @@ static LLVMValueRef is_finite(tn_emitter *e, LLVMValueRef x)
     return LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, tn_emit_real(type, __builtin_inf()), "");
 }
 
+/* AVX-512DQ's vrange orders zeros as maximum and minimum do; only NaN is left to mend. NULL: no such instruction for this type. */
+static LLVMValueRef ranged(tn_emitter *e, bool max, tn_dtype dtype, LLVMValueRef *args)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef type = LLVMTypeOf(args[0]), i32 = LLVMInt32TypeInContext(e->context);
+    int lanes = tn_emit_lanes(type), bits = lanes * tn_dtype_bits(dtype);
+    if (!strstr(e->machine->needs, "avx512dq") || (bits != 512 && bits != 256 && bits != 128))
+        return NULL;
+    char name[64];
+    snprintf(name, sizeof name, "llvm.x86.avx512.mask.range.%s.%d", dtype == TN_F32 ? "ps" : "pd", bits);
+    LLVMTypeRef mask = LLVMIntTypeInContext(e->context, lanes < 8 ? 8 : (unsigned)lanes);
+    LLVMValueRef call[6] = {args[0],           args[1], LLVMConstInt(i32, max ? 5 : 4, false), LLVMGetPoison(type),
+                            LLVMConstAllOnes(mask), LLVMConstInt(i32, 4, false)};
+    LLVMTypeRef params[6];
+    unsigned n = bits == 512 ? 6 : 5; /* only the widest has a rounding operand */
+    for (unsigned i = 0; i < n; i++)
+        params[i] = LLVMTypeOf(call[i]);
+    LLVMTypeRef signature = LLVMFunctionType(type, params, n, false);
+    LLVMValueRef function = LLVMGetNamedFunction(e->module, name);
+    if (!function)
+        function = LLVMAddFunction(e->module, name, signature);
+    LLVMValueRef ordered = LLVMBuildCall2(b, signature, function, call, n, "");
+    LLVMValueRef is_nan = LLVMBuildFCmp(b, LLVMRealUNO, args[0], args[1], "");
+    return LLVMBuildSelect(b, is_nan, LLVMBuildFAdd(b, args[0], args[1], ""), ordered, "");
+}
+
 static LLVMValueRef float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args)
 {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(args[0]);
     unsigned nargs = (unsigned)tn_scalar_arity(fn);
+    LLVMValueRef in_range = fn == TN_S_max || fn == TN_S_min ? ranged(e, fn == TN_S_max, dtype, args) : NULL;
+    if (in_range)
+        return in_range;
     if (float_rows[fn].intrinsic)
         return tn_emit_intrinsic_same(e, float_rows[fn].intrinsic, args, nargs);
     if (float_rows[fn].library)
