@@ -321,8 +321,11 @@ typedef struct access {
 
 static tn_lvalue *subscript_index(lower *L, tn_lbuilder *b, const tn_subscript *s, tn_lvalue *const *idx, tn_lvalue **exists)
 {
-    if (s->block)
-        return tn_l_fn2(b, TN_S_add, lower_scalar(L, b, s->value), idx[s->axis[0]]);
+    if (s->block) {
+        element start = lower_element(L, b, s->value, NULL);
+        *exists = and_of(b, *exists, start.present);
+        return tn_l_fn2(b, TN_S_add, start.value, idx[s->axis[0]]);
+    }
     tn_lvalue *at[TN_TILE_RANK];
     for (int i = 0; i < s->naxes; i++)
         at[i] = idx[s->axis[i]];
@@ -526,6 +529,29 @@ static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     return choose(b, first, x, y);
 }
 
+/* value, or 0 where it is absent. */
+static tn_lvalue *frozen(tn_lbuilder *b, element e)
+{
+    if (!e.present)
+        return e.value;
+    tn_dtype dtype = e.value->type.dtype;
+    return tn_l_fn3(b, TN_S_select, e.present, e.value, tn_l_const(b, tn_lscalar(dtype), tn_number_from_int(dtype, 0)));
+}
+
+/* The source is read like memory: absent elements of it are 0. */
+static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    element index = lower_element(L, b, op->operand[1], idx);
+    tn_lvalue *j = tn_l_cast(b, frozen(b, index), TN_I64), *at[TN_TILE_RANK];
+    int rank = op->operand[0]->type.rank;
+    for (int i = 0; i < rank; i++)
+        at[i] = i == op->axis[0] ? j : idx[i];
+    const place *p = tn_map_get(&L->gathered, TN_KEY(op));
+    if (p)
+        return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, rank, at), 1, NULL, NULL), index.present};
+    return (element){frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
+}
+
 static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     const tn_top *op = v->def;
@@ -575,12 +601,8 @@ static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_
         for (int i = 0; i < v->type.rank; i++)
             at[i] = i == op->axis[0] ? tn_l_fn2(b, TN_S_add, idx[i], tn_l_index(b, op->number.i)) : idx[i];
         return lower_element(L, b, op->operand[0], at);
-    case TN_T_gather: {
-        tn_lvalue *j = tn_l_cast(b, lower_element(L, b, op->operand[1], idx).value, TN_I64);
-        for (int i = 0; i < v->type.rank; i++)
-            at[i] = i == op->axis[0] ? j : idx[i];
-        return lower_element(L, b, op->operand[0], at);
-    }
+    case TN_T_gather:
+        return gather_element(L, b, op, idx);
     default:
         L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: '%s' has no CPU lowering", L->kernel->name, tn_top_name(op->code));
         return (element){tn_l_const(b, tn_lscalar(v->type.dtype), tn_number_from_int(v->type.dtype, 0)), NULL};
@@ -658,7 +680,7 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
     return e;
 }
 
-tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return lower_element(L, b, v, NULL).value; }
+tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return frozen(b, lower_element(L, b, v, NULL)); }
 
 /* ---- nests ----------------------------------------------------------------------------------------------------------------- */
 
@@ -753,10 +775,7 @@ static void materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const plac
     for (int i = 0; i < v->type.rank; i++)
         idx[i] = lower_open_axis(L, &in, i, v->type.extent[i].size, &none, i == v->type.rank - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
     element e = lower_element(L, &in, v, idx);
-    tn_lvalue *value = e.value;
-    if (e.present) /* crossing into a place freezes absent to 0 */
-        value = tn_l_fn3(&in, TN_S_select, e.present, value, tn_l_const(&in, tn_lscalar(v->type.dtype), tn_number_from_int(v->type.dtype, 0)));
-    tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), value, NULL);
+    tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), frozen(&in, e), NULL);
     lower_close(L, s);
 }
 
@@ -1427,12 +1446,12 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
             lower_set_place(L, op->result, p);
         }
         return;
-    case TN_T_gather: { /* its source is read at computed places: it must lie in memory */
+    case TN_T_gather: { /* its source is read at computed places: it had better lie in memory */
         const tn_tvalue *source = op->operand[0];
         if (!tn_map_get(&L->places, TN_KEY(source))) {
             place *p = lower_new_place(L, b, &source->type, "source");
             materialise(L, b, source, p);
-            lower_set_place(L, source, p);
+            *tn_map_at(&L->gathered, TN_KEY(op)) = p;
         }
         return;
     }
@@ -1512,7 +1531,7 @@ tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     TN_TRY(tn_tile_bind(kernel));
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
-    L->dims.arena = L->places.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
+    L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
     L->func = tn_lfunc_new(session, kernel->name);
     L->buffer = TN_NEW_ARRAY(&L->arena, tn_lvalue *, kernel->buffers.len + 1);
     for (size_t i = 0; i < kernel->buffers.len; i++) {

@@ -50,6 +50,7 @@ typedef struct lower {
     tn_map dims;        /* tn_dim -> tn_lvalue */
     tn_map scalars;     /* grid coordinates -> tn_lvalue */
     tn_map places;      /* tn_tvalue -> place */
+    tn_map gathered;    /* gather -> place of its source, frozen */
     tn_map memo_head;   /* tn_tvalue -> size_t */
     tn_map pending;     /* results of products that wait for the store that ends them: tn_tvalue -> tn_top */
     TN_VEC(memo_entry) memo;
