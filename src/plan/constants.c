@@ -1,6 +1,6 @@
-/* Constants: where they lie, or in memory of their own. */
+/* Constants: where they lie, or in memory of their own. A weight in an ONNX file may start at any byte; the kernels that read it are
+ * compiled for that, so it is never copied but where an `init` step packs it. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "plan/internal.h"
 
@@ -9,6 +9,22 @@ static size_t element_align(tn_dtype dtype)
 {
     size_t bytes = (size_t)tn_dtype_bits(dtype) / 8;
     return bytes < 1 ? 1 : tn_is_complex(dtype) ? bytes / 2 : bytes;
+}
+
+static bool is_misaligned(const tn_pbuffer *buffer)
+{
+    const tn_tensor *t = buffer->constant;
+    return buffer->kind == TN_B_CONSTANT && t && !t->splat && (uintptr_t)t->data % element_align(t->dtype) != 0;
+}
+
+void tn_plan_mark_misaligned(tn_exec *exec)
+{
+    for (size_t i = 0; i < exec->steps.len; i++) {
+        const tn_exec_step *s = &exec->steps.at[i];
+        for (int a = 0; s->kernel >= 0 && a < s->step->nargs; a++)
+            if (is_misaligned(tn_plan_buffer(exec, s->step->args[a])))
+                exec->kernels.at[s->kernel].loop->params.at[a]->align = 1;
+    }
 }
 
 static void *own(tn_exec *exec, int buffer, size_t bytes)
@@ -38,10 +54,10 @@ static tn_status place_constant(tn_exec *exec, int buffer, int64_t n, size_t byt
 {
     const tn_tensor *tensor = tn_plan_buffer(exec, buffer)->constant;
     bool splat = tensor->splat && n > 1;
-    if (!splat && (uintptr_t)tensor->data % element_align(tensor->dtype) == 0 && bytes > 0) {
+    if (!splat && bytes > 0) {
         exec->buffers[buffer].fixed = tensor->data;
         exec->buffers[buffer].fixed_bytes = bytes;
-        exec->constant_bytes += bytes;
+        exec->constant_bytes += exec->buffers[buffer].first >= 0 ? bytes : 0; /* else only read at load */
         return TN_OK;
     }
     void *memory = own(exec, buffer, bytes);
@@ -49,8 +65,6 @@ static tn_status place_constant(tn_exec *exec, int buffer, int64_t n, size_t byt
         return TN_NO_MEMORY;
     if (splat)
         fill_splat(memory, tensor, n);
-    else if (bytes)
-        memcpy(memory, tensor->data, bytes);
     return TN_OK;
 }
 

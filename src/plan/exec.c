@@ -11,6 +11,7 @@ static tn_status make(tn_exec *exec, const tn_exec_options *options)
     TN_TRY(tn_plan_steps(exec));
     TN_TRY(tn_plan_lower(exec, options));
     tn_plan_lifetimes(exec);
+    tn_plan_mark_misaligned(exec);
     TN_TRY(tn_plan_link(exec, options));
     return tn_plan_constants(exec);
 }

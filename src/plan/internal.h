@@ -17,6 +17,8 @@ void tn_plan_lifetimes(tn_exec *exec);
 bool tn_plan_same_place(const tn_kernel *kernel, int out, int in);
 /* constants.c: constants where they lie or copied; memory of persistent buffers. */
 tn_status tn_plan_constants(tn_exec *exec);
+/* constants.c: kernels that read a constant which starts between elements get to know it; before code is made. */
+void tn_plan_mark_misaligned(tn_exec *exec);
 void tn_plan_constants_free(tn_exec *exec);
 
 /* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */

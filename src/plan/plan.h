@@ -54,7 +54,7 @@ typedef struct tn_exec_buffer {
     bool planned;       /* has a place in its group's segment */
     int same_as;        /* shares the memory of this buffer (in place), -1 */
     int first, last;    /* lifetime, positions */
-    const void *fixed;  /* constants and persistent buffers: where they lie; NULL else */
+    const void *fixed;  /* constants (at any byte) and persistent buffers: where they lie; NULL else */
     size_t fixed_bytes;
     bool owned;         /* `fixed` is ours to free */
 } tn_exec_buffer;
@@ -90,7 +90,7 @@ typedef struct tn_exec {
     bool no_reuse;
     int ninputs, noutputs;
     int *input, *output;       /* buffer of each graph input (-1: unused), output */
-    size_t constant_bytes;     /* used where they lie */
+    size_t constant_bytes;     /* that runs read where they lie */
     size_t owned_bytes;        /* constants copied, packed or computed at load */
     size_t kernel_steps;
     size_t code_bytes;         /* of the objects, before linking */

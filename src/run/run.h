@@ -41,6 +41,7 @@ struct tn_context {
     tn_pool *pool;
     tn_arena arena;      /* arrays that last as long as the context */
     tn_session session;  /* diagnostics of the last run */
+    tn_arena work;       /* of the planning in progress */
     tn_values values;
     tn_layout layout;
     bool bound;          /* values and layout stand for `shape` */
@@ -49,6 +50,7 @@ struct tn_context {
     int64_t *defined;    /* by group: the value laid out for */
     void **pointer;      /* by buffer */
     void **staging;      /* by buffer: copies of inputs and outputs that the caller's memory can't serve */
+    int64_t *staging_size;
     void **segment;      /* by group */
     int64_t *segment_size;
     tn_launch *launch;   /* by step */

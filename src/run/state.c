@@ -19,6 +19,7 @@ static void make_arrays(struct tn_context *s)
     s->defined = TN_NEW_ARRAY(arena, int64_t, ngroups);
     s->pointer = TN_NEW_ARRAY(arena, void *, nbuffers);
     s->staging = TN_NEW_ARRAY(arena, void *, nbuffers);
+    s->staging_size = TN_NEW_ARRAY(arena, int64_t, nbuffers);
     s->segment = TN_NEW_ARRAY(arena, void *, ngroups);
     s->segment_size = TN_NEW_ARRAY(arena, int64_t, ngroups);
     s->launch = TN_NEW_ARRAY(arena, tn_launch, nsteps);
@@ -65,6 +66,7 @@ void tn_state_free(struct tn_context *s)
     for (int w = 0; s->scratch && w < tn_pool_threads(s->pool); w++)
         free(s->scratch[w]);
     tn_arena_free(&s->session.arena);
+    tn_arena_free(&s->work);
     tn_arena_free(&s->arena);
     free(s);
 }
@@ -145,10 +147,10 @@ static tn_status plan_launch(struct tn_context *s, int index)
 
 tn_status tn_state_plan_group(struct tn_context *s, int group)
 {
-    tn_arena scratch = {.on_oom = s->session.arena.on_oom};
+    s->work.on_oom = s->session.arena.on_oom;
     s->valid[group] = false;
-    tn_status status = tn_layout_group(&s->session, &scratch, &s->values, group, &s->layout);
-    tn_arena_free(&scratch);
+    tn_status status = tn_layout_group(&s->session, &s->work, &s->values, group, &s->layout);
+    tn_arena_free(&s->work);
     TN_TRY(status);
     TN_TRY(ensure_segment(s, group));
     for (size_t i = 0; i < s->exec->steps.len; i++)
@@ -176,12 +178,12 @@ static bool same_shapes(const struct tn_context *s, const DLTensor *inputs)
 
 static tn_status bind(struct tn_context *s, const DLTensor *inputs)
 {
-    tn_arena scratch = {.on_oom = s->session.arena.on_oom};
-    tn_shape *shapes = TN_NEW_ARRAY(&scratch, tn_shape, (size_t)s->exec->ninputs + 1);
+    s->work.on_oom = s->session.arena.on_oom;
+    tn_shape *shapes = TN_NEW_ARRAY(&s->work, tn_shape, (size_t)s->exec->ninputs + 1);
     for (int i = 0; i < s->exec->ninputs; i++)
         shapes[i] = (tn_shape){inputs[i].ndim, inputs[i].shape};
-    tn_status status = tn_values_bind(&s->session, &scratch, &s->values, shapes);
-    tn_arena_free(&scratch);
+    tn_status status = tn_values_bind(&s->session, &s->work, &s->values, shapes);
+    tn_arena_free(&s->work);
     TN_TRY(status);
     memset(s->valid, 0, sizeof *s->valid * (size_t)s->exec->ngroups);
     return tn_state_plan_group(s, 0);

@@ -55,8 +55,12 @@ static void copy(const DLTensor *t, tn_dtype dtype, int64_t bytes, void *dense, 
 
 static tn_status stage(struct tn_context *s, int buffer)
 {
-    free(s->staging[buffer]);
-    s->staging[buffer] = tn_state_memory(s, s->layout.bytes[buffer]);
+    int64_t wanted = s->layout.bytes[buffer];
+    if (!s->staging[buffer] || wanted > s->staging_size[buffer]) {
+        free(s->staging[buffer]);
+        s->staging[buffer] = tn_state_memory(s, wanted);
+        s->staging_size[buffer] = wanted;
+    }
     s->pointer[buffer] = s->staging[buffer];
     return s->staging[buffer] ? TN_OK : TN_NO_MEMORY;
 }

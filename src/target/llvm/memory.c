@@ -78,6 +78,13 @@ static LLVMValueRef address(tn_emitter *e, const access *a)
 
 static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(tn_dtype_real(dtype)) / 8; }
 
+/* A buffer that may start between elements (a weight where its file has it) says so by its own alignment. */
+static unsigned load_alignment(const access *a)
+{
+    unsigned element = alignment(a->dtype), start = (unsigned)a->buffer->align;
+    return start > 0 && start < element ? start : element;
+}
+
 /* ---- values and what memory holds -------------------------------------------------------------------------------------------- */
 
 static LLVMValueRef to_memory(tn_emitter *e, tn_dtype dtype, LLVMValueRef value)
@@ -279,7 +286,7 @@ static void store_nibbles(tn_emitter *e, const access *a)
 static LLVMValueRef plain_load(tn_emitter *e, const access *a, LLVMValueRef at)
 {
     LLVMValueRef load = LLVMBuildLoad2(e->builder, tn_emit_memory_type(e, a->dtype, a->lanes), at, "");
-    LLVMSetAlignment(load, alignment(a->dtype));
+    LLVMSetAlignment(load, load_alignment(a));
     return from_memory(e, a, mark_load(e, a, load));
 }
 
@@ -294,7 +301,7 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
         return end_if(e, br, plain_load(e, a, at), other);
     }
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
-    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), mask, to_memory(e, a->dtype, other)};
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(a)), mask, to_memory(e, a->dtype, other)};
     return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.load", types, 2, args, 4));
 }
 
@@ -324,7 +331,7 @@ static LLVMValueRef emit_gather(tn_emitter *e, const access *a)
 {
     LLVMValueRef at = address(e, a);
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
-    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a),
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(a)), full_mask(e, a),
                             to_memory(e, a->dtype, other_value(e, a))};
     return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.gather", types, 2, args, 4));
 }
