@@ -518,13 +518,13 @@ tn_tvalue *emit_demand(emitter *E, demand *d)
         return d->tile;
     if (full && row && d->tile && d->phase == 0)
         return spread_row(E, d->tile);
-    if (full && d->local >= 0 && d->last_phase >= 0 && d->last_phase != E->phase) {
+    if (full && d->local != NOT_KEPT && d->last_phase >= 0 && d->last_phase != E->phase) {
         d->tile = load_local(E, d);
         d->phase = E->phase;
         return d->tile;
     }
     tn_tvalue *v = emit_point(E, d);
-    if (full && d->local >= 0 && d->last_phase < 0) {
+    if (full && d->local != NOT_KEPT && d->last_phase < 0) {
         v = v->type.rank == E->rank ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), NULL);
         store_local(E, d, v);
         d->last_phase = E->phase;
@@ -599,6 +599,8 @@ static tn_view *local_view(emitter *E, const demand *d, tn_subscript *subs)
 
 static tn_tvalue *load_local(emitter *E, const demand *d)
 {
+    if (d->local == KEPT_IN_RESULT)
+        return load_at(E, fuse_location(E->F, E->g->root->result), d->map, d->op->result->type.dtype, NULL);
     tn_subscript subs[TN_MAX_RANK];
     tn_view *view = local_view(E, d, subs);
     return tn_t_load(&E->b, view, subs, emitter_type(E, d->op->result->type.dtype));
@@ -606,6 +608,10 @@ static tn_tvalue *load_local(emitter *E, const demand *d)
 
 static void store_local(emitter *E, const demand *d, tn_tvalue *value)
 {
+    if (d->local == KEPT_IN_RESULT) {
+        emit_store(E, fuse_location(E->F, E->g->root->result), d->map, value);
+        return;
+    }
     tn_subscript subs[TN_MAX_RANK];
     tn_view *view = local_view(E, d, subs);
     tn_t_store(&E->b, view, subs, value);
@@ -962,7 +968,7 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
 static void prefetch_rows(emitter *E)
 {
     for (int i = 0; i < E->nargs; i++) {
-        if (E->sweeps[i] < 2)
+        if (E->sweeps[i] < 2 || E->kernel->buffers.at[i].mode != TN_READ)
             continue;
         char label[16];
         snprintf(label, sizeof label, "row%d", i);
@@ -991,10 +997,18 @@ static fold_plan plan_folds(fuser *F, group *g, int vector)
     return plan;
 }
 
+/* The result's own row can hold it until the result replaces it, element by element. */
+static bool fits_result(const group *g, const demand *d)
+{
+    const demand *root = g->demands.at[0];
+    return g->full_root && d != root && d->op->result->type.dtype == root->op->result->type.dtype && map_same(d->map, root->map, g->ndims);
+}
+
 static void keep_costly(emitter *E, demand *const *reductions, int n)
 {
     fuser *F = E->F;
     group *g = E->g;
+    bool result_keeps = false;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < reductions[r]->nargs; i++)
             if (reductions[r]->arg[i])
@@ -1006,6 +1020,11 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
         d->last_phase = -1;
         if (d->phases < 2 || !is_costly(d->op) || g->windowed)
             continue;
+        if (!result_keeps && fits_result(g, d)) {
+            d->local = KEPT_IN_RESULT;
+            result_keeps = true;
+            continue;
+        }
         tn_dim size = tn_dim_const(F->session, E->row_axes ? E->extent[0].size : 1);
         for (int j = 0; j < g->ndims; j++)
             if (g->dim[j].fold)

@@ -62,7 +62,9 @@ struct demand {
     tn_tvalue *tile;
     int phases;      /* how many different phases asked for it */
     int last_phase;
-    int local;       /* kernel buffer that keeps it between phases, -1: none */
+    int local;       /* kernel buffer that keeps it between phases, or one of these: */
+#define NOT_KEPT (-1)
+#define KEPT_IN_RESULT (-2) /* in the row of the result that is not written yet */
     demand *next;    /* of the same op */
 };
 
