@@ -114,9 +114,18 @@ static bool bytes_of(const tn_type *type, size_t *bytes)
     return tn_type_count(type, &count) && tn_dtype_bytes(type->dtype, count, bytes);
 }
 
+/* A vector spread over a tensor says more as it is than written out. */
+static bool spreads(const tn_op *op)
+{
+    int64_t few, many;
+    return op->code == TN_OP_broadcast_in_dim && tn_type_count(&tn_operand(op, 0)->type, &few) && tn_type_count(&op->result[0].type, &many) && few < many;
+}
+
 static bool result_fits(const tn_op *op, size_t *total)
 {
     size_t read = 0, made = 0, bytes;
+    if (spreads(op))
+        return false;
     for (int i = 0; i < op->noperands; i++)
         read += bytes_of(&tn_operand(op, i)->type, &bytes) ? bytes : 0;
     for (int i = 0; i < op->nresults; i++) {
