@@ -219,10 +219,10 @@ tn_status tn_profile_at(const tn_context *context, size_t i, tn_profile_row *out
 /* Runs the reference interpreter instead: slow, plain, the meaning of the network. Types and shapes as for tn_run; all outputs are allocated. */
 tn_status tn_run_reference(tn_session *session, const tn_network *network, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
 
-/* Compares compiled code with the reference on these inputs: first every operation's result, each operation a kernel of its own, in order; then,
- * if all agree, the network as tn_compile makes it. TN_MISMATCH: a diagnostic names the first node whose result differs, an element, what was
- * expected and found, and whether it only differs once fused. Integers and bool must be equal; floats within r * (|expected| + mean |expected| of
- * the tensor), r = 1e-9 (f64), 1e-4 (f32), 4e-3 (f16), 3e-2 (bf16), 0.25 (f8); NaN where NaN is expected. */
+/* Compares compiled code with the reference on these inputs: first every operation by itself, on the reference's operands, in order; then, if
+ * all agree, the network's outputs as tn_compile makes them. TN_MISMATCH: a diagnostic names the first node whose result differs, an element, what
+ * was expected and found. Integers and bool must be equal; floats within r * (|expected| + mean |expected| of the tensor), r = 1e-9 (f64), 1e-4 (f32),
+ * 4e-3 (f16), 3e-2 (bf16), 0.25 (f8); 30 r for the outputs of the whole; NaN where NaN is expected. */
 tn_status tn_check(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs);
 
 #ifdef __cplusplus
