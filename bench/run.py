@@ -7,10 +7,10 @@
     bench/run.py --threads 2         only this number of threads, where a figure is measured for several
 
 `limit` is what this machine can do at most, `peer` what ONNX Runtime takes for the same model, inputs and threads; both are measured in turns with
-Tenon in the same run, because clocks and neighbours change. In each turn every side has some tenths of a second, its fastest run counts;
-`value`, `limit` and `peer` are medians over the turns, `ratio` is the median of the turns' ratios: value / limit where there is a limit, else
-value / peer. What runs on one thread is timed by that thread's processor time, which leaves out what others took of the core. Outputs are
-compared with the peer's before anything is timed.
+Tenon in the same run, because clocks and neighbours change. In each turn every side has some tenths of a second; `value`, `limit` and `peer` are
+medians over the turns, `ratio` is the median of the turns' ratios: value / limit where there is a limit, else value / peer. What runs on one
+thread is timed by that thread's processor time, which leaves out what others took of the core, and the median of a turn's runs counts; with
+more threads the fastest by the wall clock. Outputs are compared with the peer's before anything is timed.
 """
 import argparse
 import json
@@ -89,14 +89,15 @@ class Peer:
         return self.values
 
 
-def fastest_ms(side, seconds, threads=1):
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    best, end = float("inf"), time.perf_counter() + seconds
-    while best == float("inf") or time.perf_counter() < end:
+def run_ms(side, seconds, threads=1):
+    """One thread: the median of its processor time. Several: the fastest by the wall clock."""
+    clock, pick = (time.thread_time, statistics.median) if threads == 1 else (time.perf_counter, min)
+    times, end = [], time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
         start = clock()
         side.run()
-        best = min(best, clock() - start)
-    return best * 1e3
+        times.append(clock() - start)
+    return pick(times) * 1e3
 
 
 # ---- figures ----------------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Bench:
         for threads in self.thread_counts():
             label = f"{name}/{threads}"
             ours, theirs = self.pair(label, model, inputs, threads)
-            measured = turns(lambda: fastest_ms(ours, seconds, threads), None, lambda: fastest_ms(theirs, seconds, threads), count)
+            measured = turns(lambda: run_ms(ours, seconds, threads), None, lambda: run_ms(theirs, seconds, threads), count)
             yield row(label, "ms", measured, goal, met)
             ours.close()
 
@@ -179,7 +180,7 @@ def matmul(bench, name, n, model, least):
     if name.endswith("_inputs"):
         inputs["b"] = floats(2, n, n)
     ours, theirs = bench.pair(name, model(), inputs, 1)
-    rate = lambda side: 2 * n ** 3 / fastest_ms(side, SECONDS) * 1e-6
+    rate = lambda side: 2 * n ** 3 / run_ms(side, SECONDS) * 1e-6
     measured = turns(lambda: rate(ours), bench.limits.fma, lambda: rate(theirs))
     yield row(name, "GFLOP/s", measured, f"at least {least} of the limit", lambda ratio: ratio >= least)
     ours.close()
@@ -209,7 +210,7 @@ def matmul_512_inputs(bench):
 
 def memory_bound(bench, name, model, inputs, count, goal, met):
     ours, theirs = bench.pair(name, model, inputs, 1)
-    measured = turns(lambda: fastest_ms(ours, SECONDS), lambda: bench.limits.copy(count), lambda: fastest_ms(theirs, SECONDS))
+    measured = turns(lambda: run_ms(ours, SECONDS), lambda: bench.limits.copy(count), lambda: run_ms(theirs, SECONDS))
     yield row(name, "ms", measured, goal, met)
     ours.close()
 
