@@ -16,7 +16,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_TERMS = 48, MAX_DEGREE = 16, MAX_WEIGHT = 1000, MAX_PARSE_DEPTH = 100 };
+enum { MAX_TERMS = 128, MAX_DEGREE = 16, MAX_WEIGHT = 4000, MAX_PARSE_DEPTH = 100 };
 #define UNBOUNDED ((int64_t)1 << 62) /* |bound| >= this: none proven */
 #define DEFAULT_HIGH ((int64_t)1 << 40)
 #define MAX_MULTIPLE ((int64_t)1 << 40)
