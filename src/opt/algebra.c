@@ -1,5 +1,6 @@
-/* Rules on elementwise operations. Neutral and absorbing elements, repeated and inverse operations are tables; every entry is exact for the types
- * that it names: x + 0 is not x for x = -0, x * 0 is not 0 for NaN, so floats have neither. */
+/* Rules on elementwise operations. Neutral and absorbing elements, repeated and inverse operations are tables;
+ * every entry is exact for the types that it names: x + 0 is not x for x = -0, x * 0 is not 0 for NaN, so floats
+ * have neither. */
 #include "opt/internal.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 
 enum { B = TN_CLASS_BOOL, I = TN_CLASS_INT, U = TN_CLASS_UINT, F = TN_CLASS_FLOAT };
 
-/* ---- special numbers ------------------------------------------------------------------------------------------------------------ */
+/* ---- special numbers ------------------------------------------------------------------------------------------- */
 
 typedef enum special { ZERO, MINUS_ZERO, ONE, MINUS_ONE, ALL_ONES, LOWEST, HIGHEST } special;
 
@@ -47,9 +48,12 @@ static bool commutes(const tn_op *op)
     return fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_COMMUTES);
 }
 
-static bool of_class(const tn_op *op, unsigned classes) { return tn_dtype_class(tn_operand(op, 0)->type.dtype) & classes; }
+static bool of_class(const tn_op *op, unsigned classes)
+{
+    return tn_dtype_class(tn_operand(op, 0)->type.dtype) & classes;
+}
 
-/* ---- neutral and absorbing elements ------------------------------------------------------------------------------------------------ */
+/* ---- neutral and absorbing elements ---------------------------------------------------------------------------- */
 
 typedef struct element {
     tn_scalar fn;
@@ -58,10 +62,20 @@ typedef struct element {
 } element;
 
 static const element neutral[] = {
-    {TN_S_add, ZERO, B | I | U}, {TN_S_add, MINUS_ZERO, F},      {TN_S_sub, ZERO, I | U | F},     {TN_S_mul, ONE, B | I | U | F},
-    {TN_S_div, ONE, I | U | F},  {TN_S_max, LOWEST, B | I | U | F}, {TN_S_min, HIGHEST, B | I | U | F}, {TN_S_and, ALL_ONES, B | I | U},
-    {TN_S_or, ZERO, B | I | U},  {TN_S_xor, ZERO, B | I | U},    {TN_S_shl, ZERO, I | U},         {TN_S_shr_arith, ZERO, I | U},
-    {TN_S_pow, ONE, F},          {TN_S_shr_logical, ZERO, I | U},
+    {TN_S_add, ZERO, B | I | U},
+    {TN_S_add, MINUS_ZERO, F},
+    {TN_S_sub, ZERO, I | U | F},
+    {TN_S_mul, ONE, B | I | U | F},
+    {TN_S_div, ONE, I | U | F},
+    {TN_S_max, LOWEST, B | I | U | F},
+    {TN_S_min, HIGHEST, B | I | U | F},
+    {TN_S_and, ALL_ONES, B | I | U},
+    {TN_S_or, ZERO, B | I | U},
+    {TN_S_xor, ZERO, B | I | U},
+    {TN_S_shl, ZERO, I | U},
+    {TN_S_shr_arith, ZERO, I | U},
+    {TN_S_pow, ONE, F},
+    {TN_S_shr_logical, ZERO, I | U},
 };
 static const element neutral_fast[] = {{TN_S_add, ZERO, F}, {TN_S_sub, MINUS_ZERO, F}};
 static const element absorbing[] = {
@@ -104,7 +118,7 @@ static bool absorbing_element(rewriter *rw, tn_op *op)
     return at >= 0 && rw_replace(rw, op, tn_operand(op, at));
 }
 
-/* ---- the same operand twice ---------------------------------------------------------------------------------------------------------- */
+/* ---- the same operand twice ------------------------------------------------------------------------------------ */
 
 static tn_value *truth(rewriter *rw, const tn_op *op, bool value)
 {
@@ -115,7 +129,8 @@ static tn_value *truth(rewriter *rw, const tn_op *op, bool value)
 static bool same_operands(rewriter *rw, tn_op *op)
 {
     tn_scalar fn = tn_op_scalar(op);
-    if (op->noperands != 2 || fn == TN_SCALAR_NONE || tn_operand(op, 0) != tn_operand(op, 1) || op->code == TN_OP_compare)
+    if (op->noperands != 2 || fn == TN_SCALAR_NONE || tn_operand(op, 0) != tn_operand(op, 1) ||
+        op->code == TN_OP_compare)
         return false;
     if (tn_scalar_traits(fn) & TN_SCALAR_IDEMPOTENT)
         return rw_replace(rw, op, tn_operand(op, 0));
@@ -150,7 +165,7 @@ static bool repeated_operand(rewriter *rw, tn_op *op)
     return false;
 }
 
-/* ---- one operation after another ------------------------------------------------------------------------------------------------------ */
+/* ---- one operation after another ------------------------------------------------------------------------------- */
 
 typedef enum outcome { TO_OPERAND, TO_INNER, TO_OUTER } outcome;
 static const struct {
@@ -165,7 +180,8 @@ static const struct {
 
 static bool is_rounding(tn_opcode code)
 {
-    return code == TN_OP_floor || code == TN_OP_ceil || code == TN_OP_round_nearest_even || code == TN_OP_round_nearest_afz;
+    return code == TN_OP_floor || code == TN_OP_ceil || code == TN_OP_round_nearest_even ||
+           code == TN_OP_round_nearest_afz;
 }
 
 static bool unary_chain(rewriter *rw, tn_op *op)
@@ -181,7 +197,10 @@ static bool unary_chain(rewriter *rw, tn_op *op)
         if (chains[i].outer != op->code || chains[i].inner != inner->code)
             continue;
         tn_value *x = tn_operand(inner, 0);
-        return rw_replace(rw, op, chains[i].to == TO_OPERAND ? x : chains[i].to == TO_INNER ? tn_operand(op, 0) : tn_unary(&rw->b, op->code, x));
+        return rw_replace(rw, op,
+                          chains[i].to == TO_OPERAND ? x
+                          : chains[i].to == TO_INNER ? tn_operand(op, 0)
+                                                     : tn_unary(&rw->b, op->code, x));
     }
     return false;
 }
@@ -192,7 +211,9 @@ static bool add_negated(rewriter *rw, tn_op *op)
     bool adds = op->code == TN_OP_add;
     for (int i = 1; i >= (adds ? 0 : 1); i--)
         if (tn_is_op(tn_operand(op, i), TN_OP_negate))
-            return rw_replace(rw, op, tn_binary(&rw->b, adds ? TN_OP_subtract : TN_OP_add, tn_operand(op, 1 - i), tn_operand(tn_operand(op, i)->def, 0)));
+            return rw_replace(rw, op,
+                              tn_binary(&rw->b, adds ? TN_OP_subtract : TN_OP_add, tn_operand(op, 1 - i),
+                                        tn_operand(tn_operand(op, i)->def, 0)));
     return false;
 }
 
@@ -200,7 +221,8 @@ static bool add_negated(rewriter *rw, tn_op *op)
 static bool both_negated(rewriter *rw, tn_op *op)
 {
     const tn_value *x = tn_operand(op, 0), *y = tn_operand(op, 1);
-    if (!tn_is_op(x, TN_OP_negate) || !tn_is_op(y, TN_OP_negate) || !of_class(op, op->code == TN_OP_multiply ? I | U | F : F))
+    if (!tn_is_op(x, TN_OP_negate) || !tn_is_op(y, TN_OP_negate) ||
+        !of_class(op, op->code == TN_OP_multiply ? I | U | F : F))
         return false;
     return rw_replace(rw, op, tn_binary(&rw->b, op->code, tn_operand(x->def, 0), tn_operand(y->def, 0)));
 }
@@ -222,9 +244,10 @@ static bool minus_from_zero(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, tn_unary(&rw->b, TN_OP_negate, tn_operand(op, 1)));
 }
 
-/* ---- division and powers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- division and powers --------------------------------------------------------------------------------------- */
 
-/* divide(x, c) -> multiply(x, 1/c) where c is a power of two whose reciprocal the type holds: both round the same real number. */
+/* divide(x, c) -> multiply(x, 1/c) where c is a power of two whose reciprocal the type holds: both round the same real
+ * number. */
 static bool divide_by_power_of_two(rewriter *rw, tn_op *op)
 {
     const tn_value *y = tn_operand(op, 1);
@@ -235,7 +258,8 @@ static bool divide_by_power_of_two(rewriter *rw, tn_op *op)
     tn_number reciprocal = tn_number_from_double(y->type.dtype, 1 / c.f);
     if (reciprocal.f != 1 / c.f || reciprocal.f == 0 || !isfinite(reciprocal.f))
         return false;
-    return rw_replace(rw, op, tn_binary(&rw->b, TN_OP_multiply, tn_operand(op, 0), build_splat(&rw->b, &y->type, reciprocal)));
+    return rw_replace(rw, op,
+                      tn_binary(&rw->b, TN_OP_multiply, tn_operand(op, 0), build_splat(&rw->b, &y->type, reciprocal)));
 }
 
 /* power(x, 0.5) -> select(x == -inf, inf, sqrt(x + 0)): x + 0 since power(-0, 0.5) is 0. */
@@ -249,8 +273,9 @@ static tn_value *half_power(rewriter *rw, tn_value *x)
     return tn_select(b, tn_compare(b, "EQ", x, minus), plus, tn_unary(b, TN_OP_sqrt, tn_binary(b, TN_OP_add, x, zero)));
 }
 
-/* power by 2, -1, 0.5 and 0 in floats of at most 32 bits. Exact there: x * x fits a double, and 1 / x and the root of x are never so near the middle
- * between two floats that a double's rounding error matters. In f64 the library's power may round another way. */
+/* power by 2, -1, 0.5 and 0 in floats of at most 32 bits. Exact there: x * x fits a double, and 1 / x and the root of x
+ * are never so near the middle between two floats that a double's rounding error matters. In f64 the library's power
+ * may round another way. */
 static bool power_by_constant(rewriter *rw, tn_op *op)
 {
     tn_value *x = tn_operand(op, 0);
@@ -265,11 +290,12 @@ static bool power_by_constant(rewriter *rw, tn_op *op)
     if (c.f == 2)
         return rw_replace(rw, op, tn_binary(&rw->b, TN_OP_multiply, x, x));
     if (c.f == -1)
-        return rw_replace(rw, op, tn_binary(&rw->b, TN_OP_divide, build_splat(&rw->b, &x->type, tn_number_from_double(dtype, 1)), x));
+        return rw_replace(
+            rw, op, tn_binary(&rw->b, TN_OP_divide, build_splat(&rw->b, &x->type, tn_number_from_double(dtype, 1)), x));
     return c.f == 0.5 && rw_replace(rw, op, half_power(rw, x));
 }
 
-/* ---- select, compare, clamp ------------------------------------------------------------------------------------------------------------- */
+/* ---- select, compare, clamp ------------------------------------------------------------------------------------ */
 
 static tn_value *shaped_like(rewriter *rw, tn_value *scalar, const tn_type *type)
 {
@@ -289,14 +315,16 @@ static bool select_known(rewriter *rw, tn_op *op)
 static bool select_not(rewriter *rw, tn_op *op)
 {
     const tn_value *p = tn_operand(op, 0);
-    return tn_is_op(p, TN_OP_not) && rw_replace(rw, op, tn_select(&rw->b, tn_operand(p->def, 0), tn_operand(op, 2), tn_operand(op, 1)));
+    return tn_is_op(p, TN_OP_not) &&
+           rw_replace(rw, op, tn_select(&rw->b, tn_operand(p->def, 0), tn_operand(op, 2), tn_operand(op, 1)));
 }
 
 /* select(p, true, false) -> p; select(p, false, true) -> not p */
 static bool select_truth(rewriter *rw, tn_op *op)
 {
     tn_number x, y;
-    if (op->result[0].type.dtype != TN_BOOL || !value_splat(tn_operand(op, 1), &x) || !value_splat(tn_operand(op, 2), &y) || x.u == y.u)
+    if (op->result[0].type.dtype != TN_BOOL || !value_splat(tn_operand(op, 1), &x) ||
+        !value_splat(tn_operand(op, 2), &y) || x.u == y.u)
         return false;
     tn_value *p = tn_operand(op, 0);
     return rw_replace(rw, op, shaped_like(rw, x.u ? p : tn_unary(&rw->b, TN_OP_not, p), &op->result[0].type));
@@ -314,7 +342,7 @@ static bool select_again(rewriter *rw, tn_op *op)
     return false;
 }
 
-static const char *const directions[] = {"EQ", "NE", "LT", "GE", "GT", "LE"};      /* neighbours are opposites */
+static const char *const directions[] = {"EQ", "NE", "LT", "GE", "GT", "LE"}; /* neighbours are opposites */
 static const char *const swapped_direction[] = {"EQ", "NE", "GT", "LE", "LT", "GE"};
 
 static size_t direction_of(const tn_op *op)
@@ -325,7 +353,10 @@ static size_t direction_of(const tn_op *op)
     return i;
 }
 
-static bool total_order(const tn_op *op) { return tn_attr_int(op, TN_A_total_order, 0); }
+static bool total_order(const tn_op *op)
+{
+    return tn_attr_int(op, TN_A_total_order, 0);
+}
 
 /* compare LT c, x -> compare GT x, c: constants stand on the right. */
 static bool compare_swapped(rewriter *rw, tn_op *op)
@@ -333,7 +364,8 @@ static bool compare_swapped(rewriter *rw, tn_op *op)
     tn_number c;
     if (total_order(op) || !value_splat(tn_operand(op, 0), &c) || value_splat(tn_operand(op, 1), &c))
         return false;
-    return rw_replace(rw, op, tn_compare(&rw->b, swapped_direction[direction_of(op)], tn_operand(op, 1), tn_operand(op, 0)));
+    return rw_replace(rw, op,
+                      tn_compare(&rw->b, swapped_direction[direction_of(op)], tn_operand(op, 1), tn_operand(op, 0)));
 }
 
 /* compare NE convert(p), 0 -> p for a bool p; compare EQ p, true -> p; and their opposites */
@@ -345,7 +377,8 @@ static bool compare_truth(rewriter *rw, tn_op *op)
     if (tn_is_op(p, TN_OP_convert) && tn_operand(p->def, 0)->type.dtype == TN_BOOL)
         p = tn_operand(p->def, 0);
     bool zero = splat_is(tn_operand(op, 1), ZERO), one = splat_is(tn_operand(op, 1), ONE);
-    if (p->type.dtype != TN_BOOL || (!equal && !different) || (!zero && !one) || tn_is_complex(tn_operand(op, 0)->type.dtype))
+    if (p->type.dtype != TN_BOOL || (!equal && !different) || (!zero && !one) ||
+        tn_is_complex(tn_operand(op, 0)->type.dtype))
         return false;
     return rw_replace(rw, op, equal == one ? p : tn_unary(&rw->b, TN_OP_not, p));
 }
@@ -384,9 +417,11 @@ static bool clamp_one_side(rewriter *rw, tn_op *op)
            rw_replace(rw, op, tn_binary(&rw->b, TN_OP_maximum, x, shaped_like(rw, tn_operand(op, 0), &x->type)));
 }
 
-/* ---- conversions ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- conversions --------------------------------------------------------------------------------------------------
+ */
 
-/* Bits of a number that a type holds without its sign; exponents reach further than any integer type's bits but for f16 and f8. */
+/* Bits of a number that a type holds without its sign; exponents reach further than any integer type's bits but for f16
+ * and f8. */
 static int precision_of(tn_dtype dtype)
 {
     switch (dtype) {
@@ -403,7 +438,8 @@ static int precision_of(tn_dtype dtype)
     case TN_F8E5M2:
         return 3;
     default:
-        return tn_dtype_class(dtype) == TN_CLASS_BOOL ? 1 : tn_dtype_bits(dtype) - (tn_dtype_class(dtype) == TN_CLASS_INT);
+        return tn_dtype_class(dtype) == TN_CLASS_BOOL ? 1
+                                                      : tn_dtype_bits(dtype) - (tn_dtype_class(dtype) == TN_CLASS_INT);
     }
 }
 
@@ -438,8 +474,9 @@ static bool lossless(tn_dtype from, tn_dtype to)
     return precision_of(from) <= precision_of(to);
 }
 
-/* convert(convert(x, A to B), B to C) -> convert(x, A to C) if B holds all of A, or if all are integers and B has at least C's bits. Integers out
- * of C's range wrap when they come as integers and stop at its ends when they come as floats. */
+/* convert(convert(x, A to B), B to C) -> convert(x, A to C) if B holds all of A, or if all are integers and B has at
+ * least C's bits. Integers out of C's range wrap when they come as integers and stop at its ends when they come as
+ * floats. */
 static bool convert_chain(rewriter *rw, tn_op *op)
 {
     tn_value *x = tn_operand(op, 0);
@@ -464,10 +501,14 @@ static bool part_of_complex(rewriter *rw, tn_op *op)
     return tn_is_op(x, TN_OP_complex) && rw_replace(rw, op, tn_operand(x->def, op->code == TN_OP_imag));
 }
 
-/* ---- less work --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- less work ----------------------------------------------------------------------------------------------------
+ */
 
 /* The broadcast behind an operand; NULL: another operation. */
-static const tn_op *broadcast_of(const tn_value *v) { return tn_is_op(v, TN_OP_broadcast_in_dim) ? v->def : NULL; }
+static const tn_op *broadcast_of(const tn_value *v)
+{
+    return tn_is_op(v, TN_OP_broadcast_in_dim) ? v->def : NULL;
+}
 
 /* Marks the dimensions of the result along which the operand changes. */
 static void mark_varying(const tn_op *spread, bool *varies)
@@ -478,7 +519,8 @@ static void mark_varying(const tn_op *spread, bool *varies)
         varies[map[i]] |= !tn_dim_is(tn_operand(spread, 0)->type.dim[i], 1);
 }
 
-/* The operand of a broadcast, broadcast only along the dimensions of `small`: place[d] is where dimension d of the result stands in it, -1: nowhere. */
+/* The operand of a broadcast, broadcast only along the dimensions of `small`: place[d] is where dimension d of the
+ * result stands in it, -1: nowhere. */
 static tn_value *spread_less(rewriter *rw, const tn_op *spread, const tn_type *small, const int *place)
 {
     int n;
@@ -494,12 +536,14 @@ static tn_value *spread_less(rewriter *rw, const tn_op *spread, const tn_type *s
     }
     if (kept.rank < n)
         x = build_reshaped(&rw->b, x, kept.dim, kept.rank);
-    if (kept.rank == small->rank && permutation_is_identity(map, kept.rank) && dims_agree(rw->session, kept.dim, small->dim, kept.rank))
+    if (kept.rank == small->rank && permutation_is_identity(map, kept.rank) &&
+        dims_agree(rw->session, kept.dim, small->dim, kept.rank))
         return x;
     return tn_broadcast_in_dim(&rw->b, x, small->dim, small->rank, map);
 }
 
-/* add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)): computed only along the dimensions in which an operand changes. */
+/* add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)): computed only along the dimensions in which an operand
+ * changes. */
 static bool compute_before_broadcast(rewriter *rw, tn_op *op)
 {
     const tn_type *type = &op->result[0].type;
@@ -539,23 +583,26 @@ static bool compute_before_broadcast(rewriter *rw, tn_op *op)
             operands[i] = v->type.rank == 0 ? v : spread_less(rw, v->def, &small, place);
     }
     tn_op *computed = build_like(&rw->b, op, operands, NULL, 0);
-    return computed && rw_replace(rw, op, tn_broadcast_in_dim(&rw->b, &computed->result[0], type->dim, type->rank, map));
+    return computed &&
+           rw_replace(rw, op, tn_broadcast_in_dim(&rw->b, &computed->result[0], type->dim, type->rank, map));
 }
 
-/* multiply(convolution(x, w), broadcast of c along the features) -> convolution(x, multiply(w, broadcast of c)) for constants w and c: the product
- * is made once, at load. Rounds differently. */
+/* multiply(convolution(x, w), broadcast of c along the features) -> convolution(x, multiply(w, broadcast of c)) for
+ * constants w and c: the product is made once, at load. Rounds differently. */
 static bool scale_into_weights(rewriter *rw, tn_op *op)
 {
     for (int i = 0; i < 2; i++) {
         const tn_value *y = tn_operand(op, i), *scale = tn_operand(op, 1 - i);
         const tn_op *spread = broadcast_of(scale);
         int n;
-        if (!tn_is_op(y, TN_OP_convolution) || !tn_has_one_use(y) || !spread || !value_is_constant(scale) || !value_is_constant(tn_operand(y->def, 1)))
+        if (!tn_is_op(y, TN_OP_convolution) || !tn_has_one_use(y) || !spread || !value_is_constant(scale) ||
+            !value_is_constant(tn_operand(y->def, 1)))
             continue;
         const int64_t *dims = tn_attr_ints(spread, TN_A_broadcast_dimensions, &n);
         const char *out = tn_find_attr(y->def, TN_A_out_layout)->s, *rhs = tn_find_attr(y->def, TN_A_rhs_layout)->s;
         tn_value *w = tn_operand(y->def, 1), *c = tn_operand(spread, 0);
-        if (n != 1 || out[dims[0]] != 'f' || w->type.dtype != c->type.dtype || tn_attr_int(y->def, TN_A_batch_group_count, 1) != 1)
+        if (n != 1 || out[dims[0]] != 'f' || w->type.dtype != c->type.dtype ||
+            tn_attr_int(y->def, TN_A_batch_group_count, 1) != 1)
             continue;
         int64_t feature = strchr(rhs, 'o') - rhs;
         tn_value *spread_weights = tn_broadcast_in_dim(&rw->b, c, w->type.dim, w->type.rank, &feature);

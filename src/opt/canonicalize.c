@@ -1,11 +1,13 @@
 /* canonicalize: the forms that src/fuse lowers. It must run before fusion.
  *
- *   batch_norm_inference   elementwise operations; what concerns one feature is computed on vectors, from constants once
+ *   batch_norm_inference   elementwise operations; what concerns one feature is computed on vectors, from constants
+ *                          once
  *   composite              its decomposition
  *   optimization_barrier   its operands
- *   convolution            operand and result channels-last ("b01f"), by transposes that `layout` then cancels; no batch groups, no reversal,
- *                          no dilation of the operand, no padding: those become reshapes, `reverse` of the weights, `pad` of the operand.
- *                          Depthwise ones keep padding that is not negative: their kernels skip taps instead of reading a padded copy
+ *   convolution            operand and result channels-last ("b01f"), by transposes that `layout` then cancels; no
+ *                          batch groups, no reversal, no dilation of the operand, no padding: those become
+ *                          reshapes, `reverse` of the weights, `pad` of the operand. Depthwise ones keep padding
+ *                          that is not negative: their kernels skip taps instead of reading a padded copy
  *   reduce_window          no dilation of the operand: `pad` between the elements, with the initial value
  *
  *     %0 = convolution %x, %w, lhs_layout = bf01, …, padding_low = [1, 1], padding_high = [1, 1], …
@@ -18,22 +20,14 @@
 
 #include <string.h>
 
-static const int64_t *ints(const tn_op *op, tn_attr_name name)
-{
-    int n;
-    return tn_attr_ints(op, name, &n);
-}
-
-static const tn_dim *dims(const tn_op *op, tn_attr_name name)
-{
-    int n;
-    return tn_attr_dims(op, name, &n);
-}
-
-/* ---- batch norm -------------------------------------------------------------------------------------------------------------------- */
+/* ---- batch norm ---------------------------------------------------------------------------------------------------
+ */
 
 /* The type that intermediate results have: narrow floats would lose too much. */
-static tn_dtype wide_type(tn_dtype dtype) { return tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype; }
+static tn_dtype wide_type(tn_dtype dtype)
+{
+    return tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype;
+}
 
 static tn_value *along_feature(rewriter *rw, tn_value *vector, const tn_type *like, int64_t feature)
 {
@@ -58,7 +52,8 @@ static bool batch_norm(rewriter *rw, tn_op *op)
     for (int i = 0; i < 5; i++)
         v[i] = tn_convert(b, tn_operand(op, i), wide);
     const tn_type *type = &v[0]->type;
-    tn_value *x = v[0], *scale = v[1], *offset = v[2], *mean = v[3], *d = deviation(rw, v[4], tn_find_attr(op, TN_A_epsilon)->f), *y;
+    tn_value *x = v[0], *scale = v[1], *offset = v[2], *mean = v[3],
+             *d = deviation(rw, v[4], tn_find_attr(op, TN_A_epsilon)->f), *y;
     if (rw->options->numerics == TN_NUMERICS_STRICT) {
         y = tn_binary(b, TN_OP_subtract, x, along_feature(rw, mean, type, feature));
         y = tn_binary(b, TN_OP_divide, y, along_feature(rw, d, type, feature));
@@ -73,7 +68,8 @@ static bool batch_norm(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, tn_convert(b, y, narrow));
 }
 
-/* ---- wrappers ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- wrappers -----------------------------------------------------------------------------------------------------
+ */
 
 static bool inline_composite(rewriter *rw, tn_op *op)
 {
@@ -92,7 +88,8 @@ static bool drop_barrier(rewriter *rw, tn_op *op)
     return !op_is_unused(op) && rw_replace_all(rw, op, to);
 }
 
-/* ---- convolutions ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- convolutions -------------------------------------------------------------------------------------------------
+ */
 
 static int place_in(const tn_op *op, tn_attr_name layout, char what)
 {
@@ -100,7 +97,10 @@ static int place_in(const tn_op *op, tn_attr_name layout, char what)
     return (int)(strchr(text, what) - text);
 }
 
-static int spatial_rank(const tn_op *op) { return op->result[0].type.rank - 2; }
+static int spatial_rank(const tn_op *op)
+{
+    return op->result[0].type.rank - 2;
+}
 
 /* "b01f", "b0f", … */
 static const char *channels_last(rewriter *rw, int spatial)
@@ -140,7 +140,7 @@ static bool convolution_reversal(rewriter *rw, tn_op *op)
     int n = spatial_rank(op), count = 0;
     int64_t axes[TN_MAX_RANK], none[TN_MAX_RANK] = {0};
     for (int i = 0; i < n; i++)
-        if (ints(op, TN_A_window_reversal)[i])
+        if (ints_of(op, TN_A_window_reversal)[i])
             axes[count++] = place_in(op, TN_A_rhs_layout, (char)('0' + i));
     if (count == 0)
         return false;
@@ -150,8 +150,9 @@ static bool convolution_reversal(rewriter *rw, tn_op *op)
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
-/* Batch group g of the operand meets the g-th part of the kernel's outputs. With the groups put side by side among the features, that is what
- * feature groups do: [G * b, …, f] -> [G, b, …, f] -> [b, …, G, f] -> [b, …, G * f]. The operand is channels-last already. */
+/* Batch group g of the operand meets the g-th part of the kernel's outputs. With the groups put side by side among the
+ * features, that is what feature groups do: [G * b, …, f] -> [G, b, …, f] -> [b, …, G, f] -> [b, …, G * f]. The operand
+ * is channels-last already. */
 static bool convolution_batch_groups(rewriter *rw, tn_op *op)
 {
     tn_session *s = rw->session;
@@ -184,7 +185,8 @@ static bool is_depthwise(const tn_op *op)
 {
     const tn_type *kernel = &tn_operand(op, 1)->type;
     int64_t groups = tn_attr_int(op, TN_A_feature_group_count, 1);
-    return groups > 1 && tn_dim_is(kernel->dim[place_in(op, TN_A_rhs_layout, 'o')], groups) && tn_dim_is(kernel->dim[place_in(op, TN_A_rhs_layout, 'i')], 1);
+    return groups > 1 && tn_dim_is(kernel->dim[place_in(op, TN_A_rhs_layout, 'o')], groups) &&
+           tn_dim_is(kernel->dim[place_in(op, TN_A_rhs_layout, 'i')], 1);
 }
 
 /* Must the operand be padded by an operation of its own? */
@@ -192,10 +194,10 @@ static bool needs_pad(const tn_op *op, int n)
 {
     bool pads = false, dilates = false, negative = false;
     for (int i = 0; i < n; i++) {
-        tn_dim low = dims(op, TN_A_padding_low)[i], high = dims(op, TN_A_padding_high)[i];
+        tn_dim low = dims_of(op, TN_A_padding_low)[i], high = dims_of(op, TN_A_padding_high)[i];
         pads |= !tn_dim_is(low, 0) || !tn_dim_is(high, 0);
         negative |= low->lo < 0 || high->lo < 0;
-        dilates |= ints(op, TN_A_base_dilation)[i] != 1;
+        dilates |= ints_of(op, TN_A_base_dilation)[i] != 1;
     }
     return dilates || negative || (pads && !is_depthwise(op));
 }
@@ -212,19 +214,21 @@ static bool convolution_padding(rewriter *rw, tn_op *op)
         low[i] = high[i] = zero;
     for (int i = 0; i < n; i++) {
         int at = place_in(op, TN_A_lhs_layout, (char)('0' + i));
-        low[at] = dims(op, TN_A_padding_low)[i];
-        high[at] = dims(op, TN_A_padding_high)[i];
-        interior[at] = ints(op, TN_A_base_dilation)[i] - 1;
+        low[at] = dims_of(op, TN_A_padding_low)[i];
+        high[at] = dims_of(op, TN_A_padding_high)[i];
+        interior[at] = ints_of(op, TN_A_base_dilation)[i] - 1;
         none[i] = zero;
         ones[i] = 1;
     }
     tn_value *padded = tn_pad(&rw->b, x, tn_int_constant(&rw->b, x->type.dtype, 0), low, high, interior);
-    tn_attr changes[] = {attr_dims(TN_A_padding_low, none, n), attr_dims(TN_A_padding_high, none, n), attr_ints(TN_A_base_dilation, ones, n)};
+    tn_attr changes[] = {attr_dims(TN_A_padding_low, none, n), attr_dims(TN_A_padding_high, none, n),
+                         attr_ints(TN_A_base_dilation, ones, n)};
     tn_op *made = build_like(&rw->b, op, (tn_value *[]){padded, tn_operand(op, 1)}, changes, 3);
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
-/* ---- windows ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------------------------------
+ */
 
 static bool window_dilation_of_base(rewriter *rw, tn_op *op)
 {
@@ -233,7 +237,7 @@ static bool window_dilation_of_base(rewriter *rw, tn_op *op)
     int64_t interior[TN_MAX_RANK], ones[TN_MAX_RANK];
     bool dilates = false;
     for (int i = 0; i < rank; i++) {
-        interior[i] = ints(op, TN_A_base_dilation)[i] - 1;
+        interior[i] = ints_of(op, TN_A_base_dilation)[i] - 1;
         dilates |= interior[i] != 0;
         none[i] = tn_dim_const(rw->session, 0);
         ones[i] = 1;
@@ -253,7 +257,8 @@ static bool window_dilation_of_base(rewriter *rw, tn_op *op)
     return made && rw_replace_all(rw, op, to);
 }
 
-/* ---- the pass ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the pass -----------------------------------------------------------------------------------------------------
+ */
 
 tn_status opt_canonicalize(tn_graph *graph, const tn_opt_options *options, bool *changed)
 {

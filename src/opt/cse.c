@@ -4,9 +4,10 @@
  *     %1 = add %y, %x : f32[4]      ->   %2 = multiply %0, %0 : f32[4]
  *     %2 = multiply %0, %1 : f32[4]
  *
- * Equal: the same operation, operands (in either order if it commutes), attributes, and regions of one structure. Regions of control flow
- * see what is known around them; scalar regions (of reduce, sort, …) stay closed. Constants of more than SMALL bytes are equal only
- * if their data lies at one place: comparing weights would read the whole file. */
+ * Equal: the same operation, operands (in either order if it commutes), attributes, and regions of one structure.
+ * Regions of control flow see what is known around them; scalar regions (of reduce, sort, …) stay closed. Constants
+ * of more than SMALL bytes are equal only if their data lies at one place: comparing weights would read the whole
+ * file. */
 #include "opt/internal.h"
 
 #include <string.h>
@@ -23,14 +24,18 @@ typedef struct entry {
     struct entry *next;
 } entry;
 
-static uint64_t mix(uint64_t h, uint64_t x) { return tn_hash_u64(h * 31 + x); }
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    return tn_hash_u64(h * 31 + x);
+}
 
-/* ---- hashing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- hashing --------------------------------------------------------------------------------------------------- */
 
 static bool small_bytes(const tn_tensor *t, size_t *bytes)
 {
     int64_t count;
-    return tn_tensor_count(t, &count) && tn_dtype_bytes(t->dtype, t->splat ? count > 0 : count, bytes) && *bytes <= SMALL;
+    return tn_tensor_count(t, &count) && tn_dtype_bytes(t->dtype, t->splat ? count > 0 : count, bytes) &&
+           *bytes <= SMALL;
 }
 
 static uint64_t hash_tensor(uint64_t h, const tn_tensor *t)
@@ -82,7 +87,7 @@ static uint64_t hash_op(const tn_op *op, bool inside)
     return h;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------------------------- */
 
 static bool same_tensor(const tn_tensor *a, const tn_tensor *b)
 {
@@ -125,7 +130,8 @@ static bool same_operands(const tn_map *inner, const tn_op *a, const tn_op *b)
     bool same = true;
     for (int i = 0; i < a->noperands; i++)
         same = same && same_value(inner, tn_operand(a, i), tn_operand(b, i));
-    return same || (commutes(a) && same_value(inner, tn_operand(a, 0), tn_operand(b, 1)) && same_value(inner, tn_operand(a, 1), tn_operand(b, 0)));
+    return same || (commutes(a) && same_value(inner, tn_operand(a, 0), tn_operand(b, 1)) &&
+                    same_value(inner, tn_operand(a, 1), tn_operand(b, 0)));
 }
 
 static bool same_block(tn_map *inner, const tn_block *a, const tn_block *b);
@@ -166,7 +172,7 @@ static bool same_block(tn_map *inner, const tn_block *a, const tn_block *b)
     return !x && !y;
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the walk -------------------------------------------------------------------------------------------------- */
 
 static tn_op *find_equal(tn_graph *graph, const scope *known, tn_op *op, uint64_t hash)
 {

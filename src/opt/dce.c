@@ -6,7 +6,10 @@
  * One walk over each block, last operation first, so that a whole unused chain goes at once. */
 #include "opt/internal.h"
 
-static void mark_symbol(void *context, tn_dim symbol) { *tn_map_at(context, TN_KEY(symbol)) = context; }
+static void mark_symbol(void *context, tn_dim symbol)
+{
+    *tn_map_at(context, TN_KEY(symbol)) = context;
+}
 
 static void mark_dims(const tn_dim *dims, int n, tn_map *used)
 {
@@ -45,7 +48,8 @@ static bool sweep(tn_block *block, const tn_map *used)
     bool any = false;
     for (tn_op *op = block->last, *prev; op; op = prev) {
         prev = op->prev;
-        bool unborn = used && op->code == TN_OP_define_dimension && !tn_map_get(used, TN_KEY(tn_find_attr(op, TN_A_dim)->dim));
+        bool unborn =
+            used && op->code == TN_OP_define_dimension && !tn_map_get(used, TN_KEY(tn_find_attr(op, TN_A_dim)->dim));
         if (unborn || (op_is_unused(op) && op_is_removable(op))) {
             tn_erase(op);
             any = true;

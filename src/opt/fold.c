@@ -3,9 +3,10 @@
  *     %0 = constant dense<[1, 2]> : i32[2]
  *     %1 = add %0, %0 : i32[2]                ->   %1 = constant dense<[2, 4]> : i32[2]
  *
- * What costs nothing is done at any size: elementwise and moving operations on splats give splats (a splat of a symbolic shape is a broadcast
- * of a scalar), a reshape of a constant shares its data. Everything else must be small, make nothing much larger than what it reads, and
- * stay within the budget of bytes and steps. Large weights are not touched: what is computed from constants alone runs once, at load. */
+ * What costs nothing is done at any size: elementwise and moving operations on splats give splats (a splat of a
+ * symbolic shape is a broadcast of a scalar), a reshape of a constant shares its data. Everything else must be
+ * small, make nothing much larger than what it reads, and stay within the budget of bytes and steps. Large weights
+ * are not touched: what is computed from constants alone runs once, at load. */
 #include "opt/internal.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ typedef struct budget {
     int64_t work;
 } budget;
 
-/* ---- splats ------------------------------------------------------------------------------------------------------------------- */
+/* ---- splats -------------------------------------------------------------------------------------------------------
+ */
 
 /* op on scalars that stand for its operands. False: the operation failed. */
 static bool evaluate_scalars(rewriter *rw, const tn_op *op, const tn_number *in, tn_number *out)
@@ -63,7 +65,8 @@ static bool fold_moved_splat(rewriter *rw, tn_op *op)
     const tn_type *type = &op->result[0].type;
     tn_number first, other;
     int n = op->code == TN_OP_concatenate || op->code == TN_OP_pad ? op->noperands : 1;
-    if (op->code == TN_OP_broadcast_in_dim && !tn_type_is_static(type) && tn_constant_of(tn_operand(op, 0)) && tn_operand(op, 0)->type.rank == 0)
+    if (op->code == TN_OP_broadcast_in_dim && !tn_type_is_static(type) && tn_constant_of(tn_operand(op, 0)) &&
+        tn_operand(op, 0)->type.rank == 0)
         return false; /* it is the form of a splat already */
     if (!value_splat(tn_operand(op, 0), &first))
         return false;
@@ -73,7 +76,7 @@ static bool fold_moved_splat(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, build_splat(&rw->b, type, first));
 }
 
-/* ---- reshapes of constants ------------------------------------------------------------------------------------------------------ */
+/* ---- reshapes of constants ------------------------------------------------------------------------------------- */
 
 static bool fold_reshape(rewriter *rw, tn_op *op)
 {
@@ -83,7 +86,7 @@ static bool fold_reshape(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, build_reshaped(&rw->b, tn_operand(op, 0), type->dim, type->rank));
 }
 
-/* ---- the general case ------------------------------------------------------------------------------------------------------------ */
+/* ---- the general case ------------------------------------------------------------------------------------------ */
 
 static bool has_symbols(const tn_op *op)
 {
@@ -102,9 +105,11 @@ static bool has_symbols(const tn_op *op)
 static bool may_evaluate(const tn_op *op)
 {
     unsigned traits = tn_op_traits(op->code);
-    if ((traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL)) || op->noperands == 0 || op->noperands > MOST_OPERANDS || op->nresults > MOST_RESULTS)
+    if ((traits & (TN_EFFECT | TN_TERMINATOR | TN_CONTROL)) || op->noperands == 0 || op->noperands > MOST_OPERANDS ||
+        op->nresults > MOST_RESULTS)
         return false;
-    return op->code != TN_OP_composite && op->code != TN_OP_rng_bit_generator && op_is_removable(op) && !op_has_captures(op) && !has_symbols(op);
+    return op->code != TN_OP_composite && op->code != TN_OP_rng_bit_generator && op_is_removable(op) &&
+           !op_has_captures(op) && !has_symbols(op);
 }
 
 /* Bytes of a static type; false if symbolic or beyond what is ever folded. */
@@ -118,7 +123,8 @@ static bool bytes_of(const tn_type *type, size_t *bytes)
 static bool spreads(const tn_op *op)
 {
     int64_t few, many;
-    return op->code == TN_OP_broadcast_in_dim && tn_type_count(&tn_operand(op, 0)->type, &few) && tn_type_count(&op->result[0].type, &many) && few < many;
+    return op->code == TN_OP_broadcast_in_dim && tn_type_count(&tn_operand(op, 0)->type, &few) &&
+           tn_type_count(&op->result[0].type, &many) && few < many;
 }
 
 static bool result_fits(const tn_op *op, size_t *total)
@@ -137,7 +143,8 @@ static bool result_fits(const tn_op *op, size_t *total)
     return made <= ALWAYS_BYTES || made <= 2 * read;
 }
 
-static bool evaluate(rewriter *rw, const tn_op *op, const tn_tensor *const *operands, tn_tensor **results, int64_t max_work)
+static bool evaluate(rewriter *rw, const tn_op *op, const tn_tensor *const *operands, tn_tensor **results,
+                     int64_t max_work)
 {
     tn_eval_options options = {.max_bytes = 1 << 24, .max_work = max_work};
     return tn_eval_op(rw->session, &rw->session->arena, op, operands, results, NULL, &options) == TN_OK;
@@ -150,7 +157,8 @@ static const tn_tensor *operand_tensor(rewriter *rw, const tn_value *v)
     tn_tensor *made[1];
     if (!tn_is_op(v, TN_OP_iota))
         return tn_constant_of(v);
-    if (!tn_type_count(&v->type, &count) || count > IOTA_ELEMENTS || !evaluate(rw, v->def, NULL, made, 2 * IOTA_ELEMENTS))
+    if (!tn_type_count(&v->type, &count) || count > IOTA_ELEMENTS ||
+        !evaluate(rw, v->def, NULL, made, 2 * IOTA_ELEMENTS))
         return NULL;
     return made[0];
 }
@@ -207,6 +215,7 @@ tn_status opt_fold(tn_graph *graph, const tn_opt_options *options, bool *changed
         {.apply = NULL},
     };
     static const rule *const sets[] = {rules};
-    budget left = {options->fold_bytes ? options->fold_bytes : DEFAULT_BYTES, options->fold_work ? options->fold_work : DEFAULT_WORK};
+    budget left = {options->fold_bytes ? options->fold_bytes : DEFAULT_BYTES,
+                   options->fold_work ? options->fold_work : DEFAULT_WORK};
     return rw_run(graph, options, "fold", sets, TN_COUNT(sets), &left, changed);
 }

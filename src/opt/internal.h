@@ -12,11 +12,12 @@ tn_status opt_layout(tn_graph *graph, const tn_opt_options *options, bool *chang
 tn_status opt_cse(tn_graph *graph, const tn_opt_options *options, bool *changed);
 tn_status opt_dce(tn_graph *graph, const tn_opt_options *options, bool *changed);
 
-/* ---- rules (rewrite.c) ----------------------------------------------------------------------------------------------------
+/* ---- rules (rewrite.c) --------------------------------------------------------------------------------------------
  *
- * A rule looks at one operation, its root, and either builds what replaces it (with rw->b, which inserts before the root) and ends in
- * rw_replace, or declines. When it declines, whatever it built, recorded or reported is taken back, so a rule may try.
- * The driver keeps a queue: all operations first, then those that a change touches. Dead operations go as they are met. */
+ * A rule looks at one operation, its root, and either builds what replaces it (with rw->b, which inserts before the
+ * root) and ends in rw_replace, or declines. When it declines, whatever it built, recorded or reported is taken back,
+ * so a rule may try. The driver keeps a queue: all operations first, then those that a change touches. Dead operations
+ * go as they are met. */
 typedef enum exactness {
     EXACT,       /* the same bits for all operands: NaN (any NaN is as good as another), infinities, -0, denormals */
     EXACT_INT,   /* for integers and bool only: not tried on others */
@@ -25,7 +26,7 @@ typedef enum exactness {
 
 typedef struct rewriter rewriter;
 typedef struct rule {
-    tn_opcode root;  /* TN_OP_COUNT: every operation that has one of `traits` (0: every one) */
+    tn_opcode root; /* TN_OP_COUNT: every operation that has one of `traits` (0: every one) */
     unsigned traits;
     const char *name;
     exactness exact;
@@ -39,20 +40,21 @@ struct rewriter {
     tn_graph *graph;
     const tn_opt_options *options;
     const char *pass;
-    void *context;       /* of the pass */
-    tn_builder b;        /* before the root, with its location */
-    const rule *rule;    /* being tried */
+    void *context;                     /* of the pass */
+    tn_builder b;                      /* before the root, with its location */
+    const rule *rule;                  /* being tried */
     const rule **by_code[TN_OP_COUNT]; /* ends with NULL */
-    tn_arena scratch;    /* of the queue and the indexes, while rules run */
+    tn_arena scratch;                  /* of the queue and the indexes, while rules run */
     TN_VEC(tn_op *) queue;
     size_t head;
-    tn_map state;        /* operation -> queued, gone */
-    size_t errors;       /* of the session, before the rule */
+    tn_map state;  /* operation -> queued, gone */
+    size_t errors; /* of the session, before the rule */
     bool changed;
 };
 
 /* Applies the rules until none applies. */
-tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pass, const rule *const *sets, int nsets, void *context, bool *changed);
+tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pass, const rule *const *sets, int nsets,
+                 void *context, bool *changed);
 /* The root's one result becomes `to` (NULL: something could not be built, which declines). Types must agree. */
 bool rw_replace(rewriter *rw, tn_op *op, tn_value *to);
 bool rw_replace_all(rewriter *rw, tn_op *op, tn_value *const *to);
@@ -62,9 +64,10 @@ void rw_touch(rewriter *rw, tn_op *op); /* look at op again: something about it 
 /* A copy of the region's operations, its arguments replaced by `args`, stands for op (control.c). */
 bool replace_by_region(rewriter *rw, tn_op *op, const tn_block *region, tn_value *const *args);
 
-extern const rule opt_algebra_rules[], opt_movement_rules[], opt_control_rules[]; /* each ends with a rule without function */
+/* Each ends with a rule without function. */
+extern const rule opt_algebra_rules[], opt_movement_rules[], opt_control_rules[];
 
-/* ---- questions (query.c) ------------------------------------------------------------------------------------------------------ */
+/* ---- questions (query.c) --------------------------------------------------------------------------------------- */
 
 /* No use, no effect in it or its regions. */
 bool op_is_removable(const tn_op *op);
@@ -81,13 +84,30 @@ bool types_agree(tn_session *session, const tn_type *a, const tn_type *b); /* dt
 bool dims_agree(tn_session *session, const tn_dim *a, const tn_dim *b, int n);
 bool ints_contain(const int64_t *list, int n, int64_t x);
 bool permutation_is_identity(const int64_t *p, int n);
-/* The single operation that a two-argument region returns, `return code(a, b)` or (b, a) if it commutes; TN_OP_COUNT: another form. */
+/* The single operation that a two-argument region returns, `return code(a, b)` or (b, a) if it commutes; TN_OP_COUNT:
+ * another form. */
 tn_opcode region_combine(const tn_block *region);
 /* The attributes of op with those of `changes` in place of its own. n: how many there are; TN_NEW_ARRAY. */
 const tn_attr *attrs_with(tn_session *session, const tn_op *op, const tn_attr *changes, int nchanges, int *n);
 /* An operation like op on other operands, attributes changed. Regions are copied. NULL: it does not fit. */
 tn_op *build_like(tn_builder *b, const tn_op *op, tn_value *const *operands, const tn_attr *changes, int nchanges);
-static inline tn_attr attr_ints(tn_attr_name name, const int64_t *list, int n) { return (tn_attr){.name = name, .n = n, .ints = list}; }
-static inline tn_attr attr_dims(tn_attr_name name, const tn_dim *list, int n) { return (tn_attr){.name = name, .n = n, .dims = list}; }
+static inline const int64_t *ints_of(const tn_op *op, tn_attr_name name)
+{
+    int n;
+    return tn_attr_ints(op, name, &n);
+}
+static inline const tn_dim *dims_of(const tn_op *op, tn_attr_name name)
+{
+    int n;
+    return tn_attr_dims(op, name, &n);
+}
+static inline tn_attr attr_ints(tn_attr_name name, const int64_t *list, int n)
+{
+    return (tn_attr){.name = name, .n = n, .ints = list};
+}
+static inline tn_attr attr_dims(tn_attr_name name, const tn_dim *list, int n)
+{
+    return (tn_attr){.name = name, .n = n, .dims = list};
+}
 
 #endif

@@ -1,33 +1,23 @@
-/* layout: transposes sink towards the results, through every operation that can as well work on the untransposed data, until one meets its
- * inverse and both go. With convolutions channels-last (canonicalize), a network of convolutions, elementwise operations, pooling and
- * concatenations keeps only the transposes of its inputs and outputs.
+/* layout: transposes sink towards the results, through every operation that can as well work on the untransposed
+ * data, until one meets its inverse and both go. With convolutions channels-last (canonicalize), a network of
+ * convolutions, elementwise operations, pooling and concatenations keeps only the transposes of its inputs and
+ * outputs.
  *
  *     %1 = transpose %x, permutation = [0, 3, 1, 2]       %1 = maximum %x, splat
  *     %2 = maximum %1, splat                          ->  %3 = %1
  *     %3 = transpose %2, permutation = [0, 2, 3, 1]
  *
- * A rule here never adds a transpose of data: other operands must be transposed alike, splats, broadcasts (which only rename their dimensions), or
- * constants (transposed once, at load). Sums of floats are only reordered where the order of their elements stays. */
+ * A rule here never adds a transpose of data: other operands must be transposed alike, splats, broadcasts (which
+ * only rename their dimensions), or constants (transposed once, at load). Sums of floats are only reordered where
+ * the order of their elements stays. */
 #include "opt/internal.h"
 
 #include <string.h>
 
-static const int64_t *ints(const tn_op *op, tn_attr_name name)
-{
-    int n;
-    return tn_attr_ints(op, name, &n);
-}
-
-static const tn_dim *dims(const tn_op *op, tn_attr_name name)
-{
-    int n;
-    return tn_attr_dims(op, name, &n);
-}
-
 /* The permutation of v's transpose; NULL: v is none. */
 static const int64_t *permutation_of(const tn_value *v)
 {
-    return tn_is_op(v, TN_OP_transpose) ? ints(v->def, TN_A_permutation) : NULL;
+    return tn_is_op(v, TN_OP_transpose) ? ints_of(v->def, TN_A_permutation) : NULL;
 }
 
 static void invert(const int64_t *p, int n, int64_t *inverse)
@@ -49,15 +39,18 @@ static void untranspose_dims(const int64_t *p, const tn_dim *list, int n, tn_dim
         out[p[i]] = list[i];
 }
 
-/* ---- operands ------------------------------------------------------------------------------------------------------------------- */
+/* ---- operands -----------------------------------------------------------------------------------------------------
+ */
 
 enum { DEEPEST = 3 };
 
-/* Nothing that holds data needs to move for it: splats, constants, what is spread out or counted up, and arithmetic on such. */
+/* Nothing that holds data needs to move for it: splats, constants, what is spread out or counted up, and arithmetic on
+ * such. */
 static bool is_free(const tn_value *v, int depth)
 {
     tn_number splat;
-    if (v->type.rank == 0 || value_splat(v, &splat) || value_is_constant(v) || tn_is_op(v, TN_OP_broadcast_in_dim) || tn_is_op(v, TN_OP_iota))
+    if (v->type.rank == 0 || value_splat(v, &splat) || value_is_constant(v) || tn_is_op(v, TN_OP_broadcast_in_dim) ||
+        tn_is_op(v, TN_OP_iota))
         return true;
     if (!v->def || depth == 0 || !(tn_op_traits(v->def->code) & TN_ELEMENTWISE))
         return false;
@@ -108,7 +101,7 @@ static bool replace_by_transpose(rewriter *rw, tn_op *op, tn_op *made, const int
     return made && rw_replace(rw, op, tn_transpose(&rw->b, &made->result[0], p));
 }
 
-/* ---- what looks at one place ------------------------------------------------------------------------------------------------------ */
+/* ---- what looks at one place ----------------------------------------------------------------------------------- */
 
 /* maximum(transpose(x), transpose(y)) -> transpose(maximum(x, y)) */
 static bool sink_elementwise(rewriter *rw, tn_op *op)
@@ -143,10 +136,11 @@ static bool sink_pad(rewriter *rw, tn_op *op)
     int64_t interior[TN_MAX_RANK];
     if (!p)
         return false;
-    untranspose_dims(p, dims(op, TN_A_low), rank, low);
-    untranspose_dims(p, dims(op, TN_A_high), rank, high);
-    untranspose_ints(p, ints(op, TN_A_interior), rank, interior);
-    tn_attr changes[] = {attr_dims(TN_A_low, low, rank), attr_dims(TN_A_high, high, rank), attr_ints(TN_A_interior, interior, rank)};
+    untranspose_dims(p, dims_of(op, TN_A_low), rank, low);
+    untranspose_dims(p, dims_of(op, TN_A_high), rank, high);
+    untranspose_ints(p, ints_of(op, TN_A_interior), rank, interior);
+    tn_attr changes[] = {attr_dims(TN_A_low, low, rank), attr_dims(TN_A_high, high, rank),
+                         attr_ints(TN_A_interior, interior, rank)};
     tn_value *operands[] = {tn_operand(tn_operand(op, 0)->def, 0), tn_operand(op, 1)};
     return replace_by_transpose(rw, op, build_like(&rw->b, op, operands, changes, 3), p);
 }
@@ -159,10 +153,11 @@ static bool sink_slice(rewriter *rw, tn_op *op)
     int64_t strides[TN_MAX_RANK];
     if (!p)
         return false;
-    untranspose_dims(p, dims(op, TN_A_start), rank, start);
-    untranspose_dims(p, dims(op, TN_A_limit), rank, limit);
-    untranspose_ints(p, ints(op, TN_A_strides), rank, strides);
-    tn_attr changes[] = {attr_dims(TN_A_start, start, rank), attr_dims(TN_A_limit, limit, rank), attr_ints(TN_A_strides, strides, rank)};
+    untranspose_dims(p, dims_of(op, TN_A_start), rank, start);
+    untranspose_dims(p, dims_of(op, TN_A_limit), rank, limit);
+    untranspose_ints(p, ints_of(op, TN_A_strides), rank, strides);
+    tn_attr changes[] = {attr_dims(TN_A_start, start, rank), attr_dims(TN_A_limit, limit, rank),
+                         attr_ints(TN_A_strides, strides, rank)};
     tn_value *x = tn_operand(tn_operand(op, 0)->def, 0);
     return replace_by_transpose(rw, op, build_like(&rw->b, op, &x, changes, 3), p);
 }
@@ -181,17 +176,21 @@ static bool sink_reverse(rewriter *rw, tn_op *op)
     return replace_by_transpose(rw, op, build_like(&rw->b, op, &x, &change, 1), p);
 }
 
-/* ---- reductions ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- reductions ---------------------------------------------------------------------------------------------------
+ */
 
-/* Does the order of the elements matter to the last bit? */
+/* Does the order of the elements matter to the last bit? Not to what associates: maximum and minimum, and integers in
+ * general. */
 static bool order_matters(const tn_op *op)
 {
     tn_opcode combine = op->nresults == 1 ? region_combine(op->region[0]) : TN_OP_COUNT;
-    tn_dtype dtype = tn_operand(op, 0)->type.dtype;
     if (combine == TN_OP_COUNT)
         return true;
-    bool exact = !tn_is_float(dtype) && !tn_is_complex(dtype);
-    return combine != TN_OP_maximum && combine != TN_OP_minimum && !(exact && (combine == TN_OP_add || combine == TN_OP_multiply || combine == TN_OP_and || combine == TN_OP_or || combine == TN_OP_xor));
+    tn_scalar fn = tn_op_scalar(op->region[0]->first);
+    tn_dtype dtype = tn_operand(op, 0)->type.dtype;
+    bool commutes = tn_scalar_traits(fn) & TN_SCALAR_COMMUTES, associates = tn_scalar_traits(fn) & TN_SCALAR_ASSOCIATES;
+    bool rounds = (tn_is_float(dtype) || tn_is_complex(dtype)) && !(tn_scalar_traits(fn) & TN_SCALAR_IDEMPOTENT);
+    return !commutes || !associates || rounds;
 }
 
 /* The dimensions i with counts[i] true keep their order under p. */
@@ -221,7 +220,8 @@ static tn_value **untransposed_inputs(rewriter *rw, const tn_op *op, const int64
     return operands;
 }
 
-/* The dimensions that remain, numbered anew: q[k] is the place of the k-th remaining one of the transposed data among those of the data. */
+/* The dimensions that remain, numbered anew: q[k] is the place of the k-th remaining one of the transposed data among
+ * those of the data. */
 static int remaining_permutation(const int64_t *p, int rank, const bool *reduced, int64_t *q)
 {
     int64_t place[TN_MAX_RANK];
@@ -281,22 +281,23 @@ static bool sink_window(rewriter *rw, tn_op *op)
     if (!operands)
         return false;
     for (int i = 0; i < rank; i++)
-        counts[i] = !tn_dim_is(dims(op, TN_A_window)[i], 1);
+        counts[i] = !tn_dim_is(dims_of(op, TN_A_window)[i], 1);
     if (order_matters(op) && !order_stays(p, counts, rank))
         return rw_decline(rw, op, "the order of summation would change");
-    untranspose_dims(p, dims(op, TN_A_window), rank, window);
-    untranspose_dims(p, dims(op, TN_A_padding_low), rank, low);
-    untranspose_dims(p, dims(op, TN_A_padding_high), rank, high);
-    untranspose_ints(p, ints(op, TN_A_window_strides), rank, strides);
-    untranspose_ints(p, ints(op, TN_A_base_dilation), rank, base);
-    untranspose_ints(p, ints(op, TN_A_window_dilation), rank, dilation);
-    tn_attr changes[] = {attr_dims(TN_A_window, window, rank),       attr_dims(TN_A_padding_low, low, rank),
-                         attr_dims(TN_A_padding_high, high, rank),   attr_ints(TN_A_window_strides, strides, rank),
-                         attr_ints(TN_A_base_dilation, base, rank),  attr_ints(TN_A_window_dilation, dilation, rank)};
+    untranspose_dims(p, dims_of(op, TN_A_window), rank, window);
+    untranspose_dims(p, dims_of(op, TN_A_padding_low), rank, low);
+    untranspose_dims(p, dims_of(op, TN_A_padding_high), rank, high);
+    untranspose_ints(p, ints_of(op, TN_A_window_strides), rank, strides);
+    untranspose_ints(p, ints_of(op, TN_A_base_dilation), rank, base);
+    untranspose_ints(p, ints_of(op, TN_A_window_dilation), rank, dilation);
+    tn_attr changes[] = {attr_dims(TN_A_window, window, rank),      attr_dims(TN_A_padding_low, low, rank),
+                         attr_dims(TN_A_padding_high, high, rank),  attr_ints(TN_A_window_strides, strides, rank),
+                         attr_ints(TN_A_base_dilation, base, rank), attr_ints(TN_A_window_dilation, dilation, rank)};
     return replace_each_by_transpose(rw, op, build_like(&rw->b, op, operands, changes, TN_COUNT(changes)), p);
 }
 
-/* ---- reshape, broadcast -------------------------------------------------------------------------------------------------------------------- */
+/* ---- reshape, broadcast -------------------------------------------------------------------------------------------
+ */
 
 /* One run of dimensions of the transposed operand [i0, i1) that a run of the result [k0, k1) has the elements of. */
 typedef struct segment {
@@ -338,8 +339,8 @@ static int cut(rewriter *rw, const tn_type *from, const tn_type *to, segment *ou
     return n;
 }
 
-/* reshape(transpose(x, p)) as transpose(reshape(transpose(x, inner), shape), outer): the runs that are split or merged are put in the order that their
- * first dimensions have in x, so that `inner` only brings together what is merged. */
+/* reshape(transpose(x, p)) as transpose(reshape(transpose(x, inner), shape), outer): the runs that are split or merged
+ * are put in the order that their first dimensions have in x, so that `inner` only brings together what is merged. */
 typedef struct regrouping {
     int64_t inner[TN_MAX_RANK], outer[TN_MAX_RANK];
     tn_dim shape[TN_MAX_RANK];
@@ -386,11 +387,12 @@ static bool sink_reshape(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, permutation_is_identity(r.outer, r.rank) ? made : tn_transpose(&rw->b, made, r.outer));
 }
 
-/* transpose(reshape(transpose(x))) -> reshape(transpose(x)) where the outer transpose undoes what the reshape's runs need not (a shuffle of channels) */
+/* transpose(reshape(transpose(x))) -> reshape(transpose(x)) where the outer transpose undoes what the reshape's runs
+ * need not (a shuffle of channels) */
 static bool transpose_regrouped(rewriter *rw, tn_op *op)
 {
     const tn_value *v = tn_operand(op, 0);
-    const int64_t *t = ints(op, TN_A_permutation);
+    const int64_t *t = ints_of(op, TN_A_permutation);
     regrouping r;
     if (!tn_is_op(v, TN_OP_reshape) || !regroup(rw, v->def, &r))
         return false;
@@ -405,7 +407,7 @@ static bool transpose_regrouped(rewriter *rw, tn_op *op)
 static bool broadcast_transposed(rewriter *rw, tn_op *op)
 {
     const tn_value *v = tn_operand(op, 0);
-    const int64_t *p = permutation_of(v), *spread = ints(op, TN_A_broadcast_dimensions);
+    const int64_t *p = permutation_of(v), *spread = ints_of(op, TN_A_broadcast_dimensions);
     const tn_type *to = &op->result[0].type;
     int64_t map[TN_MAX_RANK];
     if (!p)
@@ -414,7 +416,8 @@ static bool broadcast_transposed(rewriter *rw, tn_op *op)
     return rw_replace(rw, op, tn_broadcast_in_dim(&rw->b, tn_operand(v->def, 0), to->dim, to->rank, map));
 }
 
-/* ---- the pass ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the pass -----------------------------------------------------------------------------------------------------
+ */
 
 tn_status opt_layout(tn_graph *graph, const tn_opt_options *options, bool *changed)
 {

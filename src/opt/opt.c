@@ -4,14 +4,16 @@
 #include <string.h>
 
 const tn_opt_pass tn_opt_passes[] = {
-    {"shapes", opt_shapes}, {"canonicalize", opt_canonicalize}, {"fold", opt_fold}, {"simplify", opt_simplify},
-    {"layout", opt_layout}, {"cse", opt_cse},                   {"dce", opt_dce},   {NULL, NULL},
+    {"shapes", opt_shapes}, {"canonicalize", opt_canonicalize},
+    {"fold", opt_fold},     {"simplify", opt_simplify},
+    {"layout", opt_layout}, {"cse", opt_cse},
+    {"dce", opt_dce},       {NULL, NULL},
 };
 
 static const char cleanup[] = "fold,simplify,cse,dce";
 const char tn_opt_pipeline[] = "shapes,canonicalize,cleanup,shapes,layout,cleanup";
 
-/* ---- lists ------------------------------------------------------------------------------------------------------------------ */
+/* ---- lists ----------------------------------------------------------------------------------------------------- */
 
 /* The next item of a list, spaces around it dropped; NULL at the end. */
 static const char *next_item(const char **at, size_t *len)
@@ -26,7 +28,10 @@ static const char *next_item(const char **at, size_t *len)
     return *len ? item : NULL;
 }
 
-static bool item_is(const char *item, size_t len, const char *word) { return strlen(word) == len && strncmp(item, word, len) == 0; }
+static bool item_is(const char *item, size_t len, const char *word)
+{
+    return strlen(word) == len && strncmp(item, word, len) == 0;
+}
 
 bool tn_opt_list_has(const char *list, const char *item)
 {
@@ -50,7 +55,8 @@ static tn_status unknown_pass(tn_session *session, const char *item, size_t len)
     tn_text text = {.arena = &session->arena};
     for (const tn_opt_pass *pass = tn_opt_passes; pass->name; pass++)
         tn_text_add(&text, "%s%s", text.len ? ", " : "", pass->name);
-    return tn_error(session, TN_USAGE, TN_NO_LOC, "there is no pass '%.*s' on graphs; there are: %s", (int)len, item, text.at);
+    return tn_error(session, TN_USAGE, TN_NO_LOC, "there is no pass '%.*s' on graphs; there are: %s", (int)len, item,
+                    text.at);
 }
 
 /* Does the list only take passes out? Words that are not ours do not count. */
@@ -63,7 +69,7 @@ static bool only_removes(const char *list)
     return true;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------------------------- */
 
 static void print_graph(const tn_opt_options *options, const char *pass, const tn_graph *graph)
 {
@@ -87,17 +93,20 @@ static tn_status run_pass(tn_graph *graph, const tn_opt_pass *pass, const tn_opt
     *any |= changed;
     if (options->timing)
         options->timing(options->context, pass->name, tn_seconds() - start, changed);
-    if (changed && options->print_after && (!strcmp(options->print_after, "all") || !strcmp(options->print_after, pass->name)))
+    if (changed && options->print_after &&
+        (!strcmp(options->print_after, "all") || !strcmp(options->print_after, pass->name)))
         print_graph(options, pass->name, graph);
     if (!options->verify)
         return TN_OK;
     tn_status status = tn_graph_verify(graph);
     if (status != TN_OK)
-        tn_note(graph->session, TN_NO_LOC, "graph '%s' is wrong after pass '%s': this is a fault of Tenon", graph->name, pass->name);
+        tn_note(graph->session, TN_NO_LOC, "graph '%s' is wrong after pass '%s': this is a fault of Tenon", graph->name,
+                pass->name);
     return status;
 }
 
-static tn_status run_list(tn_session *session, tn_graph *graph, const char *list, const char *removed, const tn_opt_options *options, bool *any)
+static tn_status run_list(tn_session *session, tn_graph *graph, const char *list, const char *removed,
+                          const tn_opt_options *options, bool *any)
 {
     enum { ROUNDS = 8 };
     size_t len;
@@ -124,7 +133,8 @@ static tn_status check_list(tn_session *session, const char *list)
     size_t len;
     for (const char *at = list, *item; (item = next_item(&at, &len));) {
         bool removes = item[0] == '-';
-        bool special = item_is(item + removes, len - removes, "fuse") || item_is(item + removes, len - removes, "cleanup") ||
+        bool special = item_is(item + removes, len - removes, "fuse") ||
+                       item_is(item + removes, len - removes, "cleanup") ||
                        (!removes && (item_is(item, len, "default") || item_is(item, len, "none")));
         if (!special && !find_pass(item + removes, len - removes))
             return unknown_pass(session, item, len);

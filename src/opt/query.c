@@ -72,7 +72,8 @@ tn_value *build_splat(tn_builder *b, const tn_type *type, tn_number number)
     tn_session *session = b->graph->session;
     int64_t dims[TN_MAX_RANK];
     if (!tn_type_is_static(type))
-        return tn_broadcast_in_dim(b, tn_constant(b, tn_tensor_splat(session, type->dtype, 0, NULL, number)), type->dim, type->rank, NULL);
+        return tn_broadcast_in_dim(b, tn_constant(b, tn_tensor_splat(session, type->dtype, 0, NULL, number)), type->dim,
+                                   type->rank, NULL);
     for (int i = 0; i < type->rank; i++)
         dims[i] = type->dim[i]->value;
     return tn_constant(b, tn_tensor_splat(session, type->dtype, type->rank, dims, number));

@@ -6,7 +6,7 @@
 
 enum { QUEUED = 1, GONE = 2 };
 
-/* ---- the queue ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------------------------- */
 
 void rw_touch(rewriter *rw, tn_op *op)
 {
@@ -62,7 +62,7 @@ static void erase(rewriter *rw, tn_op *op)
     tn_erase(op);
 }
 
-/* ---- what rules call ------------------------------------------------------------------------------------------------------------ */
+/* ---- what rules call ------------------------------------------------------------------------------------------- */
 
 bool rw_decline(rewriter *rw, const tn_op *op, const char *reason)
 {
@@ -94,7 +94,7 @@ bool rw_replace(rewriter *rw, tn_op *op, tn_value *to)
     return rw_replace_all(rw, op, &to);
 }
 
-/* ---- one rule on one operation ---------------------------------------------------------------------------------------------------- */
+/* ---- one rule on one operation --------------------------------------------------------------------------------- */
 
 static bool rule_may_run(const rewriter *rw, const rule *r, const tn_op *op)
 {
@@ -158,7 +158,8 @@ static void visit(rewriter *rw, tn_op *op)
             return;
 }
 
-/* ---- the run -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------------------------------------------------
+ */
 
 static bool rule_is_for(const rule *r, tn_opcode code)
 {
@@ -195,8 +196,10 @@ static size_t count_ops(const tn_block *block)
     return n;
 }
 
-/* Every rule makes the graph smaller or moves it towards one form, so the queue empties; the limit is for a rule at fault. */
-tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pass, const rule *const *sets, int nsets, void *context, bool *changed)
+/* Every rule makes the graph smaller or moves it towards one form, so the queue empties; the limit is for a rule at
+ * fault. */
+tn_status rw_run(tn_graph *graph, const tn_opt_options *options, const char *pass, const rule *const *sets, int nsets,
+                 void *context, bool *changed)
 {
     enum { VISITS_EACH = 200, VISITS_MORE = 10000 };
     rewriter *rw = TN_NEW(&graph->session->arena, rewriter);

@@ -1,12 +1,13 @@
 /* shapes: what is computed of sizes becomes dimension expressions, and symbols that must be equal become one.
  *
- *     %0 = dimension, dim = s : i64[]
+ *     %0 = dimension dim = s : i64[]
  *     %1 = constant dense<2> : i64[]
- *     %2 = multiply %0, %1 : i64[]             ->   %2 = dimension, dim = 2*s : i64[]
+ *     %2 = multiply %0, %1 : i64[]             ->   %2 = dimension dim = 2*s : i64[]
  *     define_dimension %2, dim = n                  (gone; n is 2*s everywhere)
  *
- * Facts of graph->equal: "a equals 8" and "a equals b" put 8 or b in a's place everywhere, so that types which were only known to fit are
- * the same. Inputs then state it themselves, and binding them checks it. A symbol is kept if its declared range would be lost. */
+ * Facts of graph->equal: "a equals 8" and "a equals b" put 8 or b in a's place everywhere, so that types which were
+ * only known to fit are the same. Inputs then state it themselves, and binding them checks it. A symbol is kept if
+ * its declared range would be lost. */
 #include "opt/internal.h"
 
 #include <string.h>
@@ -14,14 +15,14 @@
 typedef struct shaper {
     tn_session *session;
     tn_graph *graph;
-    tn_map dims;  /* value -> tn_dim it is known to be */
-    tn_map to;    /* symbol -> tn_dim in its place */
-    tn_map born;  /* symbols of define_dimension */
+    tn_map dims; /* value -> tn_dim it is known to be */
+    tn_map to;   /* symbol -> tn_dim in its place */
+    tn_map born; /* symbols of define_dimension */
     tn_status status;
     bool changed;
 } shaper;
 
-/* ---- sizes as values ----------------------------------------------------------------------------------------------------------- */
+/* ---- sizes as values ------------------------------------------------------------------------------------------- */
 
 static tn_dim known(const shaper *s, const tn_value *v)
 {
@@ -71,10 +72,12 @@ static tn_dim dim_of(shaper *s, const tn_op *op)
 {
     if (op->code == TN_OP_dimension)
         return tn_find_attr(op, TN_A_dim)->dim;
-    tn_dim x = op->noperands > 0 ? known(s, tn_operand(op, 0)) : NULL, y = op->noperands > 1 ? known(s, tn_operand(op, 1)) : NULL;
+    tn_dim x = op->noperands > 0 ? known(s, tn_operand(op, 0)) : NULL,
+           y = op->noperands > 1 ? known(s, tn_operand(op, 1)) : NULL;
     if (!x)
         return NULL;
-    if (op->code == TN_OP_reshape || op->code == TN_OP_convert || op->code == TN_OP_transpose || op->code == TN_OP_broadcast_in_dim)
+    if (op->code == TN_OP_reshape || op->code == TN_OP_convert || op->code == TN_OP_transpose ||
+        op->code == TN_OP_broadcast_in_dim)
         return x;
     if (op->code == TN_OP_negate)
         return tn_dim_sub(s->session, tn_dim_const(s->session, 0), x);
@@ -124,10 +127,12 @@ static void shape_compare(shaper *s, tn_op *op)
         replace_scalar(s, op, build_splat(&b, &op->result[0].type, (tn_number){.u = (uint64_t)answer}));
 }
 
-/* Has someone said the same already? A `dimension` and what is only read through it stay. */
+/* A `dimension` and what only reads one say it already. */
 static bool is_plain(const tn_op *op)
 {
-    return (op->code == TN_OP_dimension && !tn_dim_is_const(tn_find_attr(op, TN_A_dim)->dim)) || ((op->code == TN_OP_convert || op->code == TN_OP_reshape) && tn_is_op(tn_operand(op, 0), TN_OP_dimension));
+    if (op->code == TN_OP_dimension)
+        return !tn_dim_is_const(tn_find_attr(op, TN_A_dim)->dim);
+    return (op->code == TN_OP_convert || op->code == TN_OP_reshape) && tn_is_op(tn_operand(op, 0), TN_OP_dimension);
 }
 
 static void shape_op(shaper *s, tn_op *op)
@@ -158,7 +163,8 @@ static void shape_op(shaper *s, tn_op *op)
     replace_scalar(s, op, to);
 }
 
-/* ---- symbols ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- symbols ------------------------------------------------------------------------------------------------------
+ */
 
 static tn_dim replacement(void *context, tn_dim symbol)
 {
@@ -207,8 +213,9 @@ static void put_in_place(shaper *s, tn_dim symbol, tn_dim d)
 
 static bool may_replace(shaper *s, tn_dim symbol, tn_dim d)
 {
-    return symbol->kind == TN_DIM_SYMBOL && !tn_map_get(&s->born, TN_KEY(symbol)) && (tn_dim_is_const(d) || d->kind == TN_DIM_SYMBOL) &&
-           !tn_map_get(&s->born, TN_KEY(d)) && implies_facts(d, symbol);
+    return symbol->kind == TN_DIM_SYMBOL && !tn_map_get(&s->born, TN_KEY(symbol)) &&
+           (tn_dim_is_const(d) || d->kind == TN_DIM_SYMBOL) && !tn_map_get(&s->born, TN_KEY(d)) &&
+           implies_facts(d, symbol);
 }
 
 /* Of two symbols the later one goes, if it may. */
@@ -248,7 +255,8 @@ static tn_status use_facts(shaper *s)
     return TN_OK;
 }
 
-/* ---- births ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- births -------------------------------------------------------------------------------------------------------
+ */
 
 static void collect_born(shaper *s, const tn_block *block)
 {
@@ -266,7 +274,8 @@ static void shape_birth(shaper *s, tn_op *op)
     tn_dim symbol = tn_find_attr(op, TN_A_dim)->dim, d = known(s, tn_operand(op, 0));
     const tn_attr *upper = tn_find_attr(op, TN_A_upper);
     d = d ? substituted(s, d) : NULL;
-    if (!d || mentions(d, symbol) || !implies_facts(d, symbol) || (upper && !tn_dim_le(s->session, d, substituted(s, upper->dim))))
+    if (!d || mentions(d, symbol) || !implies_facts(d, symbol) ||
+        (upper && !tn_dim_le(s->session, d, substituted(s, upper->dim))))
         return;
     put_in_place(s, symbol, d);
     tn_erase(op);
@@ -286,7 +295,7 @@ static void shape_block(shaper *s, tn_block *block)
     }
 }
 
-/* ---- the new sizes everywhere ----------------------------------------------------------------------------------------------------------- */
+/* ---- the new sizes everywhere ---------------------------------------------------------------------------------- */
 
 static void rewrite_type(shaper *s, tn_type *type)
 {

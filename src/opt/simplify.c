@@ -1,5 +1,5 @@
-/* simplify: the table of rules on algebra, data movement and control flow, applied until none fits. The rules and their before and after
- * are in algebra.c, movement.c and control.c; each says how exact it is. */
+/* simplify: the table of rules on algebra, data movement and control flow, applied until none fits. The rules and
+ * their before and after are in algebra.c, movement.c and control.c; each says how exact it is. */
 #include "opt/internal.h"
 
 tn_status opt_simplify(tn_graph *graph, const tn_opt_options *options, bool *changed)

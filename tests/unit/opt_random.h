@@ -1,5 +1,5 @@
-/* Random small graphs for the tests of src/opt: elementwise operations, data movement, reductions, windows and products over f32, i32, i64 and bool,
- * sizes static or made of the symbols b and s. The same seed gives the same graph. */
+/* Random small graphs for the tests of src/opt: elementwise operations, data movement, reductions, windows and products
+ * over f32, i32, i64 and bool, sizes static or made of the symbols b and s. The same seed gives the same graph. */
 #ifndef TN_OPT_RANDOM_H
 #define TN_OPT_RANDOM_H
 
@@ -24,9 +24,12 @@ static uint64_t dice(maker *m, uint64_t sides)
     return (m->seed >> 33) % sides;
 }
 
-static tn_dim size(maker *m, int64_t value) { return tn_dim_const(m->session, value); }
+static tn_dim size(maker *m, int64_t value)
+{
+    return tn_dim_const(m->session, value);
+}
 
-/* ---- values ---------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------------- */
 
 static tn_dtype random_dtype(maker *m)
 {
@@ -36,7 +39,8 @@ static tn_dtype random_dtype(maker *m)
 
 static tn_number random_number(maker *m, tn_dtype dtype)
 {
-    static const double floats[] = {0, -0.0, 1, -1, 2, 0.5, -3.25, NAN, INFINITY, -INFINITY, 1e-40, -1e-42, 3e38, 1.0 / 3};
+    static const double floats[] = {0,   -0.0,     1,         -1,    2,      0.5,  -3.25,
+                                    NAN, INFINITY, -INFINITY, 1e-40, -1e-42, 3e38, 1.0 / 3};
     static const int64_t ints[] = {0, 1, -1, 2, 3, -7, INT32_MAX, INT32_MIN, 5};
     if (dtype == TN_BOOL)
         return (tn_number){.u = dice(m, 2)};
@@ -92,7 +96,10 @@ static tn_value *random_constant(maker *m, tn_dtype dtype, const tn_dim *dims, i
     return tn_constant(&m->b, random_tensor(m, dtype, rank, sizes));
 }
 
-static tn_value *any(maker *m) { return m->pool[dice(m, (uint64_t)m->n)]; }
+static tn_value *any(maker *m)
+{
+    return m->pool[dice(m, (uint64_t)m->n)];
+}
 
 /* A value of this type: one that there is, or a broadcast of a random scalar or vector. */
 static tn_value *like(maker *m, const tn_type *type, tn_dtype dtype)
@@ -110,22 +117,27 @@ static tn_value *like(maker *m, const tn_type *type, tn_dtype dtype)
     return tn_broadcast_to(&m->b, random_constant(m, dtype, NULL, 0), type->dim, type->rank);
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------------------------ */
 
 static tn_value *random_unary(maker *m)
 {
-    static const tn_opcode floats[] = {TN_OP_negate, TN_OP_abs, TN_OP_sign, TN_OP_floor, TN_OP_round_nearest_even, TN_OP_sqrt, TN_OP_exponential, TN_OP_ceil};
+    static const tn_opcode floats[] = {
+        TN_OP_negate, TN_OP_abs,         TN_OP_sign, TN_OP_floor, TN_OP_round_nearest_even,
+        TN_OP_sqrt,   TN_OP_exponential, TN_OP_ceil};
     static const tn_opcode ints[] = {TN_OP_negate, TN_OP_abs, TN_OP_not, TN_OP_sign};
     tn_value *x = any(m);
     if (x->type.dtype == TN_BOOL)
         return tn_unary(&m->b, TN_OP_not, x);
-    return tn_unary(&m->b, tn_is_float(x->type.dtype) ? floats[dice(m, TN_COUNT(floats))] : ints[dice(m, TN_COUNT(ints))], x);
+    return tn_unary(&m->b,
+                    tn_is_float(x->type.dtype) ? floats[dice(m, TN_COUNT(floats))] : ints[dice(m, TN_COUNT(ints))], x);
 }
 
 static tn_value *random_binary(maker *m)
 {
-    static const tn_opcode floats[] = {TN_OP_add, TN_OP_subtract, TN_OP_multiply, TN_OP_divide, TN_OP_maximum, TN_OP_minimum, TN_OP_power};
-    static const tn_opcode ints[] = {TN_OP_add, TN_OP_subtract, TN_OP_multiply, TN_OP_divide, TN_OP_maximum, TN_OP_minimum, TN_OP_and, TN_OP_or, TN_OP_xor, TN_OP_shift_left};
+    static const tn_opcode floats[] = {TN_OP_add,     TN_OP_subtract, TN_OP_multiply, TN_OP_divide,
+                                       TN_OP_maximum, TN_OP_minimum,  TN_OP_power};
+    static const tn_opcode ints[] = {TN_OP_add,     TN_OP_subtract, TN_OP_multiply, TN_OP_divide, TN_OP_maximum,
+                                     TN_OP_minimum, TN_OP_and,      TN_OP_or,       TN_OP_xor,    TN_OP_shift_left};
     static const tn_opcode bools[] = {TN_OP_and, TN_OP_or, TN_OP_xor, TN_OP_add, TN_OP_multiply, TN_OP_maximum};
     tn_value *x = any(m), *y = dice(m, 8) ? like(m, &x->type, x->type.dtype) : x;
     if (dice(m, 2)) {
@@ -134,7 +146,9 @@ static tn_value *random_binary(maker *m)
         y = t;
     }
     tn_dtype dtype = x ? x->type.dtype : TN_F32;
-    tn_opcode code = dtype == TN_BOOL ? bools[dice(m, TN_COUNT(bools))] : tn_is_float(dtype) ? floats[dice(m, TN_COUNT(floats))] : ints[dice(m, TN_COUNT(ints))];
+    tn_opcode code = dtype == TN_BOOL     ? bools[dice(m, TN_COUNT(bools))]
+                     : tn_is_float(dtype) ? floats[dice(m, TN_COUNT(floats))]
+                                          : ints[dice(m, TN_COUNT(ints))];
     return tn_binary(&m->b, code, x, y);
 }
 
@@ -233,7 +247,8 @@ static tn_value *random_slice(maker *m)
     tn_dim start[TN_MAX_RANK], limit[TN_MAX_RANK];
     int64_t stride[TN_MAX_RANK];
     for (int i = 0; i < x->type.rank; i++) {
-        int64_t least = tn_max(x->type.dim[i]->lo, 0), cut = (int64_t)dice(m, (uint64_t)tn_min(least, 3) + 1) * (int64_t)dice(m, 2);
+        int64_t least = tn_max(x->type.dim[i]->lo, 0),
+                cut = (int64_t)dice(m, (uint64_t)tn_min(least, 3) + 1) * (int64_t)dice(m, 2);
         start[i] = size(m, cut);
         limit[i] = dice(m, 3) || cut == least ? x->type.dim[i] : tn_dim_sub(m->session, x->type.dim[i], size(m, 1));
         stride[i] = dice(m, 4) ? 1 : 2;
@@ -304,9 +319,12 @@ static tn_value *random_window(maker *m)
         base[i] = 1 + (dice(m, 5) == 0);
         dilation[i] = 1 + (dice(m, 5) == 0);
     }
-    tn_attr attrs[] = {{.name = TN_A_window, .n = rank, .dims = window},           {.name = TN_A_window_strides, .n = rank, .ints = strides},
-                       {.name = TN_A_base_dilation, .n = rank, .ints = base},      {.name = TN_A_window_dilation, .n = rank, .ints = dilation},
-                       {.name = TN_A_padding_low, .n = rank, .dims = low},         {.name = TN_A_padding_high, .n = rank, .dims = high}};
+    tn_attr attrs[] = {{.name = TN_A_window, .n = rank, .dims = window},
+                       {.name = TN_A_window_strides, .n = rank, .ints = strides},
+                       {.name = TN_A_base_dilation, .n = rank, .ints = base},
+                       {.name = TN_A_window_dilation, .n = rank, .ints = dilation},
+                       {.name = TN_A_padding_low, .n = rank, .dims = low},
+                       {.name = TN_A_padding_high, .n = rank, .dims = high}};
     tn_value *operands[] = {x, random_constant(m, x->type.dtype, NULL, 0)};
     tn_block *region = tn_combine_block(m->graph, codes[dice(m, 2)], x->type.dtype);
     tn_op *op = tn_build(&m->b, TN_OP_reduce_window, operands, 2, attrs, TN_COUNT(attrs), &region, 1);
@@ -335,13 +353,17 @@ static tn_value *random_convolution(maker *m)
     const char *lhs = layouts[dice(m, 3)], *rhs = kernels[dice(m, 3)];
     tn_dim feature = x->type.dim[strchr(lhs, 'f') - lhs], shape[3];
     bool depthwise = dice(m, 2);
-    int64_t batches = !depthwise && tn_dim_is_const(x->type.dim[strchr(lhs, 'b') - lhs]) && x->type.dim[strchr(lhs, 'b') - lhs]->value % 2 == 0 ? 2 : 1;
+    int64_t batches = !depthwise && tn_dim_is_const(x->type.dim[strchr(lhs, 'b') - lhs]) &&
+                              x->type.dim[strchr(lhs, 'b') - lhs]->value % 2 == 0
+                          ? 2
+                          : 1;
     if (!tn_dim_is_const(feature))
         return NULL;
     shape[strchr(rhs, 'o') - rhs] = depthwise ? feature : size(m, 2);
     shape[strchr(rhs, 'i') - rhs] = depthwise ? size(m, 1) : feature;
     shape[strchr(rhs, '0') - rhs] = size(m, 2);
-    int64_t stride = 1 + (int64_t)dice(m, 2), base = 1 + (int64_t)dice(m, 2), dilation = 1 + (int64_t)dice(m, 2), reversal = (int64_t)dice(m, 2);
+    int64_t stride = 1 + (int64_t)dice(m, 2), base = 1 + (int64_t)dice(m, 2), dilation = 1 + (int64_t)dice(m, 2),
+            reversal = (int64_t)dice(m, 2);
     tn_dim low = size(m, (int64_t)dice(m, 3)), high = size(m, (int64_t)dice(m, 3));
     tn_attr attrs[] = {{.name = TN_A_lhs_layout, .s = lhs},
                        {.name = TN_A_rhs_layout, .s = rhs},
@@ -366,7 +388,8 @@ static tn_value *random_gather(maker *m)
     int rank = x->type.rank, n = 0;
     if (rank == 0 || rank > 3)
         return NULL;
-    int64_t axis = (int64_t)dice(m, (uint64_t)rank), count = 1 + (int64_t)dice(m, 3), first = (int64_t)dice(m, 3), step = (int64_t)dice(m, 4) - 1;
+    int64_t axis = (int64_t)dice(m, (uint64_t)rank), count = 1 + (int64_t)dice(m, 3), first = (int64_t)dice(m, 3),
+            step = (int64_t)dice(m, 4) - 1;
     int64_t place = (int64_t)dice(m, (uint64_t)rank), offset[TN_MAX_RANK], values[3];
     tn_dim sizes[TN_MAX_RANK];
     for (int i = 0; i < rank; i++) {
@@ -394,7 +417,8 @@ static tn_value *random_dynamic_slice(maker *m)
     tn_dim sizes[TN_MAX_RANK];
     int rank = x->type.rank;
     for (int i = 0; i < rank; i++) {
-        operands[1 + i] = dice(m, 4) ? tn_int_constant(&m->b, TN_I64, (int64_t)dice(m, 5) - 1) : tn_dimension(&m->b, tn_dim_symbol(m->session, "b"));
+        operands[1 + i] = dice(m, 4) ? tn_int_constant(&m->b, TN_I64, (int64_t)dice(m, 5) - 1)
+                                     : tn_dimension(&m->b, tn_dim_symbol(m->session, "b"));
         sizes[i] = dice(m, 2) && x->type.dim[i]->lo > 0 ? size(m, 1) : x->type.dim[i];
     }
     tn_attr attr = {.name = TN_A_sizes, .n = rank, .dims = sizes};
@@ -463,7 +487,9 @@ static tn_value *random_complex(maker *m)
 /* if p { x + x } { x }, with p known or not */
 static tn_value *random_if(maker *m)
 {
-    tn_value *x = any(m), *p = dice(m, 2) ? tn_int_constant(&m->b, TN_BOOL, (int64_t)dice(m, 2)) : tn_reduce(&m->b, TN_OP_or, like(m, &x->type, TN_BOOL), (int64_t[]){0, 1, 2, 3, 4}, x->type.rank);
+    tn_value *x = any(m), *p = dice(m, 2) ? tn_int_constant(&m->b, TN_BOOL, (int64_t)dice(m, 2))
+                                          : tn_reduce(&m->b, TN_OP_or, like(m, &x->type, TN_BOOL),
+                                                      (int64_t[]){0, 1, 2, 3, 4}, x->type.rank);
     tn_block *region[2] = {tn_block_new(m->graph, NULL), tn_block_new(m->graph, NULL)};
     for (int i = 0; i < 2; i++) {
         tn_builder inner = tn_builder_at_end(region[i], TN_NO_LOC);
@@ -493,7 +519,8 @@ static tn_value *random_composite(maker *m)
 /* Arithmetic on sizes. */
 static tn_value *random_size(maker *m)
 {
-    static const tn_opcode codes[] = {TN_OP_add, TN_OP_subtract, TN_OP_multiply, TN_OP_divide, TN_OP_remainder, TN_OP_maximum};
+    static const tn_opcode codes[] = {TN_OP_add,    TN_OP_subtract,  TN_OP_multiply,
+                                      TN_OP_divide, TN_OP_remainder, TN_OP_maximum};
     tn_value *x = tn_dimension(&m->b, random_dim(m)), *y = tn_dimension(&m->b, random_dim(m));
     x = tn_binary(&m->b, codes[dice(m, TN_COUNT(codes))], x, y);
     if (dice(m, 3) == 0)
@@ -512,16 +539,18 @@ static tn_value *random_source(maker *m)
     return random_constant(m, random_dtype(m), dims, rank);
 }
 
-/* ---- the graph --------------------------------------------------------------------------------------------------------------------- */
+/* ---- the graph ----------------------------------------------------------------------------------------------------
+ */
 
 static void random_op(maker *m)
 {
     static tn_value *(*const make[])(maker *) = {
-        random_unary,  random_binary, random_binary,      random_binary,  random_compare, random_select,  random_clamp,
-        random_convert, random_transpose, random_transpose, random_reshape, random_reshape, random_broadcast, random_slice,
-        random_pad,    random_concatenate, random_reverse, random_reduce,  random_window,  random_dot,     random_convolution,
-        random_gather, random_dynamic_slice, random_size,  random_source,
-        random_parts,  random_update, random_sort,        random_complex, random_if,      random_composite,
+        random_unary,     random_binary,  random_binary,      random_binary,      random_compare,       random_select,
+        random_clamp,     random_convert, random_transpose,   random_transpose,   random_reshape,       random_reshape,
+        random_broadcast, random_slice,   random_pad,         random_concatenate, random_reverse,       random_reduce,
+        random_window,    random_dot,     random_convolution, random_gather,      random_dynamic_slice, random_size,
+        random_source,    random_parts,   random_update,      random_sort,        random_complex,       random_if,
+        random_composite,
     };
     enum { MOST_ELEMENTS = 400 };
     size_t facts = m->graph->equal.len;
@@ -548,7 +577,10 @@ enum { RANDOM_OUTPUTS = 10 };
 static tn_graph *random_graph(tn_session *session, uint64_t seed, int ops, bool convolutions)
 {
     static const tn_dtype types[] = {TN_F32, TN_F32, TN_I32, TN_BOOL};
-    maker m = {.session = session, .graph = tn_graph_new(session, "random"), .seed = seed * 0x9e3779b97f4a7c15u + 1, .convolutions = convolutions};
+    maker m = {.session = session,
+               .graph = tn_graph_new(session, "random"),
+               .seed = seed * 0x9e3779b97f4a7c15u + 1,
+               .convolutions = convolutions};
     tn_dim_declare(session, "b", 1, 3, 1);
     tn_dim_declare(session, "s", 0, 3, 1);
     for (size_t i = 0; i < TN_COUNT(types); i++) {

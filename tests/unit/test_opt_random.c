@@ -1,4 +1,5 @@
-/* Random graphs keep their meaning, to the bit, through every pass and through the default list; running once more changes nothing. */
+/* Random graphs keep their meaning, to the bit, through every pass and through the default list; running once more
+ * changes nothing. */
 #include "unit.h"
 
 #include "opt/opt.h"
@@ -46,7 +47,8 @@ static const sizes runs[] = {{1, 0}, {2, 3}, {3, 1}};
 static bool evaluate(tn_session *session, const tn_graph *graph, uint64_t seed, sizes z, tn_tensor **out)
 {
     size_t errors = session->errors, ndiags = session->diags.len;
-    bool ok = tn_eval_graph(session, &session->arena, graph, random_inputs(session, graph, seed, z.b, z.s), out, NULL) == TN_OK;
+    bool ok = tn_eval_graph(session, &session->arena, graph, random_inputs(session, graph, seed, z.b, z.s), out,
+                            NULL) == TN_OK;
     session->errors = errors;
     session->diags.len = ndiags;
     return ok;
@@ -62,7 +64,8 @@ static void check(const char *passes, uint64_t seed, bool convolutions)
     const char *text = text_of(&session, graph);
     for (size_t r = 0; r < TN_COUNT(runs); r++)
         ran[r] = evaluate(&session, graph, seed, runs[r], before[r]);
-    bool fine = tn_graph_verify(graph) == TN_OK && tn_opt_run(&session, graph, passes, &options) == TN_OK && session.diags.len == 0;
+    bool fine = tn_graph_verify(graph) == TN_OK && tn_opt_run(&session, graph, passes, &options) == TN_OK &&
+                session.diags.len == 0;
     for (size_t r = 0; fine && r < TN_COUNT(runs); r++) {
         fine = !ran[r] || evaluate(&session, graph, seed, runs[r], after);
         for (int i = 0; fine && ran[r] && i < OUTPUTS; i++)
@@ -71,7 +74,8 @@ static void check(const char *passes, uint64_t seed, bool convolutions)
             print_message("b = %lld, s = %lld\n", (long long)runs[r].b, (long long)runs[r].s);
     }
     const char *once = text_of(&session, graph);
-    bool again = fine && tn_opt_run(&session, graph, passes, &options) == TN_OK && !strcmp(once, text_of(&session, graph));
+    bool again =
+        fine && tn_opt_run(&session, graph, passes, &options) == TN_OK && !strcmp(once, text_of(&session, graph));
     if (!fine)
         report(&session, passes, seed, text, graph);
     else if (!again)
@@ -87,20 +91,45 @@ static void check_all(const char *passes, bool convolutions)
         check(passes, seed, convolutions);
 }
 
-static void test_shapes(void **state) { (void)state, check_all("shapes", false); }
-static void test_canonicalize(void **state) { (void)state, check_all("canonicalize", true); }
-static void test_fold(void **state) { (void)state, check_all("fold", false); }
-static void test_simplify(void **state) { (void)state, check_all("simplify", false); }
-static void test_layout(void **state) { (void)state, check_all("layout", false); }
-static void test_cse(void **state) { (void)state, check_all("cse", false); }
-static void test_dce(void **state) { (void)state, check_all("dce", false); }
-static void test_default(void **state) { (void)state, check_all("default", true); }
+static void test_shapes(void **state)
+{
+    (void)state, check_all("shapes", false);
+}
+static void test_canonicalize(void **state)
+{
+    (void)state, check_all("canonicalize", true);
+}
+static void test_fold(void **state)
+{
+    (void)state, check_all("fold", false);
+}
+static void test_simplify(void **state)
+{
+    (void)state, check_all("simplify", false);
+}
+static void test_layout(void **state)
+{
+    (void)state, check_all("layout", false);
+}
+static void test_cse(void **state)
+{
+    (void)state, check_all("cse", false);
+}
+static void test_dce(void **state)
+{
+    (void)state, check_all("dce", false);
+}
+static void test_default(void **state)
+{
+    (void)state, check_all("default", true);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_canonicalize), cmocka_unit_test(test_fold), cmocka_unit_test(test_simplify),
-        cmocka_unit_test(test_layout), cmocka_unit_test(test_cse),          cmocka_unit_test(test_dce),  cmocka_unit_test(test_default),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_canonicalize), cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_simplify), cmocka_unit_test(test_layout),       cmocka_unit_test(test_cse),
+        cmocka_unit_test(test_dce),      cmocka_unit_test(test_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
