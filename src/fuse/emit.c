@@ -306,7 +306,7 @@ tn_tvalue *emit_affine(emitter *E, const affine *a)
     tn_tbuilder *b = &E->b;
     tn_tvalue *sum = tn_t_size(b, a->base);
     for (int j = 0; j < E->g->ndims; j++) {
-        if (!a->coef[j])
+        if (!a->coef[j] || E->g->dim[j].absorbed) /* the dim that took it in walks it too */
             continue;
         tn_tvalue *at = E->start[j];
         if (E->axis[j] >= 0) {
@@ -341,11 +341,19 @@ static tn_tvalue *select_where(emitter *E, tn_tvalue *cond, tn_tvalue *x, tn_tva
     return cond ? tn_t_map3(&E->b, TN_S_select, cond, x, y) : x;
 }
 
+static bool all_constant(const tn_op *op)
+{
+    for (int i = 0; i < op->noperands; i++)
+        if (!fuse_single_constant(tn_operand(op, i)))
+            return false;
+    return true;
+}
+
 tn_tvalue *emit_operand(emitter *E, demand *d, int i)
 {
     const tn_value *x = tn_operand(d->op, i);
     const tn_tensor *single = fuse_single_constant(x);
-    if (single)
+    if (single && !(d->map->repeated && d->map->guards && all_constant(d->op))) /* a tap outside its window must be absent */
         return constant_tile(E, single);
     if (d->arg[i])
         return emit_demand(E, d->arg[i]);
@@ -745,6 +753,42 @@ static tn_tvalue *with_initial(emitter *E, demand *d, int i, tn_scalar fn, tn_nu
     return tn_t_map2(&E->b, fn, folded, emit_operand(E, d, n + i));
 }
 
+/* Some element of the tile is found by its position along the axis, so that it ends where that does. */
+static bool walks_axis(const tn_tvalue *v, int axis)
+{
+    const tn_top *op = v->def;
+    if (axis >= v->type.rank || !op || op->code == TN_T_const)
+        return false;
+    for (int d = 0; op->code == TN_T_load && d < op->view->rank; d++)
+        for (int i = 0; i < (op->subscript[d].block ? 1 : op->subscript[d].naxes); i++)
+            if (op->subscript[d].axis[i] == axis && (op->subscript[d].block || walks_axis(op->subscript[d].value, i)))
+                return true;
+    if (op->code == TN_T_load)
+        return false;
+    if (op->code == TN_T_broadcast) {
+        for (int i = 0; i < op->naxes; i++)
+            if (op->axis[i] == axis)
+                return walks_axis(op->operand[0], i);
+        return false;
+    }
+    bool any = op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_bitcast;
+    for (int i = 0; !any && i < op->noperands; i++)
+        any = walks_axis(op->operand[i], axis);
+    return any;
+}
+
+/* A tile that is the same all along the folded dim still has only as many elements as the dim. */
+static tn_tvalue *end_with_fold(emitter *E, tn_tvalue *x, int j, tn_number identity)
+{
+    int axis = E->axis[j];
+    if (walks_axis(x, axis))
+        return x;
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *at = tn_t_broadcast(b, tn_t_range(b, E->start[j], E->extent[axis]), emitter_type(E, TN_I64), &axis);
+    tn_tvalue *inside = tn_t_map2(b, TN_S_lt, at, tn_t_size(b, fuse_whole_extent(E->F, E->g, j)));
+    return tn_t_map3(b, TN_S_select, inside, x, tn_t_const(b, tn_tscalar(x->type.dtype), identity));
+}
+
 static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
 {
     fuser *F = E->F;
@@ -767,19 +811,23 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     tn_tvalue *x[16];
     for (int i = 0; i < n; i++)
         x[i] = emit_full_tile(E, reduction_element(E, d, i));
-    tn_t_yield(&E->b, x, n);
-    leave_full(E, outer, plan->dim, plan->n);
-
     tn_scalar fn = depthwise ? TN_S_add : region_fn(op->region[0]);
     tn_number identity[16];
     tn_dtype acc = x[0]->type.dtype;
-    if (fn != TN_SCALAR_NONE) {
+    if (fn != TN_SCALAR_NONE)
         identity_of(fn, acc, &identity[0]);
+    else
+        for (int i = 0; i < n; i++)
+            identity[i] = tn_number_convert(tn_tensor_at(fuse_single_constant(tn_operand(op, n + i)), 0), tn_operand(op, i)->type.dtype, x[i]->type.dtype);
+    for (int i = 0; i < n && plan->lanes; i++)
+        x[i] = end_with_fold(E, x[i], plan->dim[plan->n - 1], identity[i]);
+    tn_t_yield(&E->b, x, n);
+    leave_full(E, outer, plan->dim, plan->n);
+
+    if (fn != TN_SCALAR_NONE) {
         tn_t_fold_finish(&E->b, fold, identity, 1);
         tn_t_combine_fn(&E->b, fold->region[1], fn, acc);
     } else {
-        for (int i = 0; i < n; i++)
-            identity[i] = tn_number_convert(tn_tensor_at(fuse_single_constant(tn_operand(op, n + i)), 0), tn_operand(op, i)->type.dtype, x[i]->type.dtype);
         tn_t_fold_finish(&E->b, fold, identity, n);
         tn_tbuilder in = tn_tbuilder_at(E->kernel, fold->region[1], op->loc);
         tn_tvalue *args[32], *r[16];

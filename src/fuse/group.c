@@ -58,7 +58,8 @@ static bool is_view_only(const tn_op *op)
 
 static bool makes_elements(const tn_op *op)
 {
-    return op->code == TN_OP_pad || op->code == TN_OP_concatenate || op->code == TN_OP_select;
+    return op->code == TN_OP_pad || op->code == TN_OP_concatenate || op->code == TN_OP_select || op->code == TN_OP_iota ||
+           op->code == TN_OP_dimension || op->code == TN_OP_dynamic_update_slice;
 }
 
 static bool is_cheap(const tn_op *op)

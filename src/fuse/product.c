@@ -254,38 +254,46 @@ static void emit_pack(fuser *F, tn_steps *steps, group *g, const source *src, in
     emitter_finish(E, steps);
 }
 
+static bool any_part_used(const group *g, const source *src, int j)
+{
+    int parts[FUSE_DIMS], n = parts_of(g, j, parts);
+    bool used = false;
+    for (int i = 0; i < n; i++)
+        used |= map_uses(src->m, parts[i]);
+    return used;
+}
+
+/* Appends dim j, part by part from the outermost: its elements lie `stride` apart in the packed form. */
+static int add_parts(fuser *F, const group *g, const source *src, int j, tn_dim stride, pack_dim *dim, int n)
+{
+    int parts[FUSE_DIMS], count = parts_of(g, j, parts);
+    for (int i = count; i-- > 0;) {
+        dim[n + i] = (pack_dim){g->dim[parts[i]].extent, fuse_total_stride(F, src->l, src->m, parts[i]), stride};
+        stride = tn_dim_mul(F->session, stride, g->dim[parts[i]].extent);
+    }
+    return n + count;
+}
+
 /* The packed form of the right operand, made when first wanted. */
 static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src, int kdim, int ndim, int64_t panel)
 {
     tn_session *s = F->session;
     packing p = {.panel = panel};
-    int kparts[FUSE_DIMS], nparts[FUSE_DIMS];
-    int nk = parts_of(g, kdim, kparts), nn = parts_of(g, ndim, nparts);
     tn_dim columns = ndim >= 0 ? fuse_whole_extent(F, g, ndim) : tn_dim_const(s, 1), rows = fuse_whole_extent(F, g, kdim);
     tn_dim width = tn_dim_const(s, panel), size = tn_dim_mul(s, rows, tn_dim_mul(s, tn_dim_ceildiv(s, columns, width), width));
     pack_dim dim[FUSE_DIMS + 1];
     int n = 0;
     for (int at = g->ndims; at-- > 0;) { /* innermost lead dim first: strides grow outwards */
         int j = g->order[at];
-        bool matrix = false;
-        for (int i = 0; i < nk; i++)
-            matrix |= kparts[i] == j;
-        for (int i = 0; i < nn; i++)
-            matrix |= nparts[i] == j;
-        if (matrix || g->dim[j].absorbed || !map_uses(src->m, j))
+        if (g->dim[j].absorbed || j == kdim || j == ndim || !any_part_used(g, src, j))
             continue;
         p.lead[p.nlead] = j;
         p.lead_stride[p.nlead++] = size;
         size = tn_dim_mul(s, size, fuse_whole_extent(F, g, j));
     }
-    for (int i = p.nlead; i-- > 0;)
-        dim[n++] = (pack_dim){fuse_whole_extent(F, g, p.lead[i]), fuse_total_stride(F, src->l, src->m, p.lead[i]), p.lead_stride[i]};
-    for (int i = 0; i < nk; i++) {
-        tn_dim inner = tn_dim_const(s, 1);
-        for (int k = i + 1; k < nk; k++)
-            inner = tn_dim_mul(s, inner, g->dim[kparts[k]].extent);
-        dim[n++] = (pack_dim){g->dim[kparts[i]].extent, fuse_total_stride(F, src->l, src->m, kparts[i]), tn_dim_mul(s, inner, width)};
-    }
+    for (int i = p.nlead; i-- > 0;) /* merged dims lie together in the packed form, wherever they come from */
+        n = add_parts(F, g, src, p.lead[i], p.lead_stride[i], dim, n);
+    n = add_parts(F, g, src, kdim, width, dim, n);
     dim[n] = (pack_dim){rows, NULL, NULL};
     tn_dim column_stride = ndim >= 0 ? fuse_total_stride(F, src->l, src->m, ndim) : tn_dim_const(s, 0);
 

@@ -584,6 +584,14 @@ static int range_of_axis(const tn_top *fold, const tn_tvalue *v, int axis, tn_ax
     for (int i = 0; start && i < fold->nranges; i++)
         if (start == &fold->region[0]->arg[i])
             return i;
+    for (int d = 0; op->code == TN_T_load && d < op->view->rank; d++) {
+        const tn_subscript *index = &op->subscript[d];
+        for (int k = 0; !index->block && k < index->naxes; k++) {
+            int range = index->axis[k] == axis ? range_of_axis(fold, index->value, k, search) : -1;
+            if (range >= 0)
+                return range;
+        }
+    }
     for (int i = 0; i < op->noperands; i++) {
         int from = tn_axis_of_operand(op, i, axis), range = from < 0 ? -1 : range_of_axis(fold, op->operand[i], from, search);
         if (range >= 0)

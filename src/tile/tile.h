@@ -240,7 +240,7 @@ void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype 
 /* The single function of a combine region of one value, else TN_SCALAR_NONE. */
 tn_scalar tn_combine_fn(const tn_tblock *combine);
 /* The range of `fold` that walks `axis` of v, a value of its body: v is made element by element (map, cast, bitcast, broadcast, permute) of
- * `range` of the range's start, or of a load at start + @axis. -1: none. The fold leaves out elements at start + i >= limit. */
+ * `range` of the range's start, of a load at start + @axis, or at an index tile so made. -1: none. The fold leaves out elements at start + i >= limit. */
 int tn_fold_range_of(const tn_top *fold, const tn_tvalue *v, int axis);
 /* For searches through operands: each value and axis once, 256 at most. enter: false if it was there, or there is no room. */
 typedef struct tn_axis_search {

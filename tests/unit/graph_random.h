@@ -1053,7 +1053,10 @@ static rvalue *make_convolution(maker *k)
     if (!x)
         x = new_input(k, dtype, n + 2, lhs, 0);
     int at = x ? (int)(x - k->value) : 0;
+    bool special = k->special;
+    k->special = false; /* a window's part outside the image may count as zeros or not at all: the same unless weights are infinite */
     rvalue *w = x ? input_or_constant(k, dtype, n + 2, rhs) : NULL;
+    k->special = special;
     if (!w)
         return NULL;
     x = &k->value[at];
