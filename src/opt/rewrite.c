@@ -32,14 +32,33 @@ static void touch_users(rewriter *rw, const tn_value *value)
         rw_touch(rw, use->user);
 }
 
-/* op is about to go: the operands have one user less, and a rule may wait for the last other one to be the only one. */
+/* Rules look at an operand's operands too. */
+static void touch_users_twice(rewriter *rw, const tn_value *value)
+{
+    for (const tn_use *use = value->uses; use; use = use->next) {
+        rw_touch(rw, use->user);
+        for (int i = 0; i < use->user->nresults; i++)
+            touch_users(rw, &use->user->result[i]);
+    }
+}
+
+static bool has_few_uses(const tn_value *value)
+{
+    enum { FEW = 4 };
+    int n = 0;
+    for (const tn_use *use = value->uses; use && n <= FEW; use = use->next)
+        n++;
+    return n <= FEW;
+}
+
+/* op is about to go: the operands have a user less, and a rule may wait for one to be the only one. */
 static void touch_operands(rewriter *rw, const tn_op *op)
 {
     for (int i = 0; i < op->noperands; i++) {
         const tn_value *v = tn_operand(op, i);
         if (v->def)
             rw_touch(rw, v->def);
-        if (v->uses->next && !v->uses->next->next)
+        if (has_few_uses(v))
             touch_users(rw, v);
     }
     for (int r = 0; r < op->nregions; r++)
@@ -80,7 +99,7 @@ bool rw_replace_all(rewriter *rw, tn_op *op, tn_value *const *to)
         if (!to[i] || to[i] == &op->result[i] || !types_agree(rw->session, &to[i]->type, &op->result[i].type))
             return rw_decline(rw, op, "the replacement has another type");
     for (int i = 0; i < op->nresults; i++) {
-        touch_users(rw, &op->result[i]);
+        touch_users_twice(rw, &op->result[i]);
         if (to[i]->def && !to[i]->name)
             to[i]->name = op->result[i].name;
         tn_replace_uses(&op->result[i], to[i]);
