@@ -154,6 +154,7 @@ static int output_index(const fuser *F, const tn_value *v)
 static location *part_location(fuser *F, const tn_op *concat, const tn_value *v)
 {
     location *l = tn_memdup(F->arena, fuse_location(F, concat->result), sizeof *l);
+    F->program->buffers.at[l->buffer].shared = true; /* no part alone makes it ready */
     int axis = (int)tn_attr_int(concat, TN_A_dimension, 0);
     for (int k = 0; tn_operand(concat, k) != v; k++)
         l->offset = tn_dim_add(F->session, l->offset, tn_dim_mul(F->session, l->stride[axis], tn_operand(concat, k)->type.dim[axis]));
@@ -250,6 +251,7 @@ static void emit_concatenation(fuser *F, tn_steps *steps, const tn_op *op)
         if (tn_map_get(&F->wanted, TN_KEY(v)) == op)
             continue;
         location *whole = tn_memdup(F->arena, fuse_location(F, op->result), sizeof *whole);
+        F->program->buffers.at[whole->buffer].shared = true;
         int axis = (int)tn_attr_int(op, TN_A_dimension, 0);
         for (int k = 0; k < i; k++)
             whole->offset = tn_dim_add(F->session, whole->offset, tn_dim_mul(F->session, whole->stride[axis], tn_operand(op, k)->type.dim[axis]));

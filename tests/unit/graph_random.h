@@ -1186,8 +1186,8 @@ static void make_graph(maker *k, tn_session *session, uint64_t seed)
     choose_sizes(k);
     for (int i = 0; i < k->nsymbols; i++)
         new_input(k, TN_F32, 1, &k->symbol[i], 0); /* gives the symbol its value */
-    make_input(k);
-    make_input(k);
+    for (int inputs = 0; inputs < 2 || k->nvalues == 0; inputs++)
+        make_input(k);
     int64_t steps = one_in(k, 4) ? 40 + below(k, 40) : 4 + below(k, 20);
     /* some graphs are of few kinds of operation, so that these meet often */
     int64_t few = one_in(k, 3) ? 3 + below(k, 5) : (int64_t)TN_COUNT(recipes), start = below(k, (int64_t)TN_COUNT(recipes));
