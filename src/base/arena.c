@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct tn_chunk {
     struct tn_chunk *next;
@@ -90,4 +91,19 @@ void tn_vec_grow(tn_arena *arena, void **at, size_t *cap, size_t elem_size)
         memcpy(grown, *at, *cap * elem_size);
     *at = grown;
     *cap = wanted;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------------------------- */
+
+void *tn_alloc_tensor(size_t size)
+{
+    enum { LINE = 64, HUGE_PAGE = 2 << 20 };
+    size_t align = size >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : LINE;
+    if (size > SIZE_MAX - align)
+        return NULL;
+    size_t rounded = ((size ? size : 1) + align - 1) & ~(align - 1);
+    void *memory = aligned_alloc(align, rounded);
+    if (memory && align == HUGE_PAGE)
+        madvise(memory, rounded, MADV_HUGEPAGE); /* a wish: refused, the memory serves all the same */
+    return memory;
 }

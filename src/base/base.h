@@ -36,6 +36,10 @@ void tn_arena_free(tn_arena *arena); /* gives back everything; the arena may be 
 #define TN_NEW_ARRAY(arena, T, n) ((T *)tn_alloc_array((arena), (n), sizeof(T)))
 void *tn_alloc_array(tn_arena *arena, size_t n, size_t size); /* n * size checked: overflow counts as out of memory */
 
+/* Memory for tensors: at least 1 byte, aligned to 64; large blocks to a huge page, and the kernel is asked to back them with such (a product walks
+ * thousands of small pages, and each miss costs two walks inside a virtual machine). NULL: none. Given back with free(). */
+void *tn_alloc_tensor(size_t size);
+
 /* ---- growable arrays, on an arena ---------------------------------------------------------------------------------- */
 
 #define TN_VEC(T)                                                                                                      \

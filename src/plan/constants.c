@@ -31,7 +31,7 @@ static void *own(tn_exec *exec, int buffer, size_t bytes)
 {
     tn_exec_buffer *b = &exec->buffers[buffer];
     size_t rounded = (bytes + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
-    void *memory = aligned_alloc(TN_ALIGN, rounded ? rounded : TN_ALIGN);
+    void *memory = tn_alloc_tensor(rounded);
     if (!memory) {
         tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes of constants", bytes);
         return NULL;

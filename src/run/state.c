@@ -76,7 +76,7 @@ void tn_state_free(struct tn_context *s)
 void *tn_state_memory(struct tn_context *s, int64_t bytes)
 {
     size_t rounded = ((size_t)tn_max(bytes, 1) + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
-    void *memory = aligned_alloc(TN_ALIGN, rounded);
+    void *memory = tn_alloc_tensor(rounded);
     if (!memory)
         tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes", rounded);
     return memory;
