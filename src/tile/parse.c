@@ -122,7 +122,16 @@ static const char *word_of(parser *p, const char *what, const char *also)
 
 static const char *word(parser *p, const char *what) { return word_of(p, what, ""); }
 
-static const char *name(parser *p, const char *mark, const char *what) { return expect(p, mark) ? word(p, what) : NULL; }
+/* A marked name (%x, @k, $R). Messages about it point at the mark. */
+static const char *name(parser *p, const char *mark, const char *what)
+{
+    if (!expect(p, mark))
+        return NULL;
+    const char *start = p->token_at, *text = word(p, what);
+    if (text && start >= p->line_start)
+        p->token_at = start;
+    return text;
+}
 
 static bool integer(parser *p, int64_t *out)
 {
