@@ -4,6 +4,7 @@
     bench/run.py                     all figures, as a table; a few minutes
     bench/run.py --only matmul_1024  one figure (or a few: --only a --only b)
     bench/run.py --json              one object a line: name, value, unit, limit, peer, ratio, goal, met
+    bench/run.py --markdown          the table of README.md
     bench/run.py --threads 2         only this number of threads, where a figure is measured for several
 
 `limit` is what this machine can do at most, `peer` what ONNX Runtime takes for the same model, inputs and threads; both are measured in turns with
@@ -200,11 +201,13 @@ def matmul_1024_inputs(bench):
 
 @figure
 def matmul_512(bench):
+    """512^3, a constant."""
     yield from matmul(bench, "matmul_512", 512, models.matmul_512, 0.80)
 
 
 @figure
 def matmul_512_inputs(bench):
+    """512^3, both operands inputs."""
     yield from matmul(bench, "matmul_512_inputs", 512, models.matmul_512_inputs, 0.80)
 
 
@@ -273,12 +276,13 @@ def resnet50_weights_compile(bench):
 
 @figure
 def resnet50_run(bench):
-    """Batch 1, 224 x 224."""
+    """light_resnet50, batch 1, 224 x 224."""
     yield from bench.against_peer("resnet50_run", models.resnet50(), image(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.5)
 
 
 @figure
 def resnet50_weights_run(bench):
+    """Batch 1, weights that differ."""
     yield from bench.against_peer("resnet50_weights_run", models.resnet50_weights(), image(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.5)
 
 
@@ -292,12 +296,13 @@ def sentence():
 
 @figure
 def bert_base(bench):
-    """12 layers, hidden 768, 12 heads, batch 1, sequence 128, f32."""
+    """BERT: 12 layers, hidden 768, 12 heads, batch 1, sequence 128, f32."""
     yield from bench.against_peer("bert_base", models.bert_base(), sentence(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.7)
 
 
 @figure
 def bert_base_compile(bench):
+    """Cold compile of BERT, 438 MB of weights."""
     yield from compile_figure(bench, "bert_base_compile", models.bert_base(), sentence())
 
 
@@ -349,22 +354,41 @@ def number(value):
     return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
-def show(result, as_json):
-    if as_json:
-        print(json.dumps({key: round(value, 6) if isinstance(value, float) else value for key, value in result.items()}), flush=True)
-        return
+def verdict(result):
+    return "" if result["met"] is None else "yes" if result["met"] else "no"
+
+
+def show_json(result):
+    print(json.dumps({key: round(value, 6) if isinstance(value, float) else value for key, value in result.items()}), flush=True)
+
+
+def show_markdown(result):
+    if "error" not in result:
+        value = f"{number(result['value'])} {result['unit']}"
+        print(f"| `{result['name']}` | {value} | {number(result['limit'])} | {number(result['peer'])} | {number(result['ratio'])} | "
+              f"{result['goal'] or ''} | {verdict(result)} |", flush=True)
+
+
+def show_line(result):
     if "error" in result:
-        print(f"{result['name']:24} {result['error']}", flush=True)
+        print(f"{result['name']:26} {result['error']}", flush=True)
         return
-    verdict = "" if result["met"] is None else "yes" if result["met"] else "NO"
-    print(f"{result['name']:24} {number(result['value']):>9} {result['unit']:8} {number(result['limit']):>9} {number(result['peer']):>9} "
-          f"{number(result['ratio']):>8}  {result['goal'] or '':28} {verdict}", flush=True)
+    print(f"{result['name']:26} {number(result['value']):>9} {result['unit']:8} {number(result['limit']):>9} {number(result['peer']):>9} "
+          f"{number(result['ratio']):>8}  {result['goal'] or '':28} {verdict(result)}", flush=True)
+
+
+def show_head(options):
+    if options.markdown:
+        print("| figure/threads | Tenon | limit | ONNX Runtime | ratio | wanted | met |\n| --- | --- | --- | --- | --- | --- | --- |")
+    elif not options.json:
+        print(f"{'figure/threads':26} {'value':>9} {'unit':8} {'limit':>9} {'peer':>9} {'ratio':>8}  {'goal':28} met")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description="Measures Tenon against this machine's limits and against ONNX Runtime.")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a figure to measure (default: all)")
     parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--markdown", action="store_true", help="a table in Markdown")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="instead of 1 and 2")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", metavar="DIR", help="a release build")
     parser.add_argument("--list", action="store_true", help="names of the figures")
@@ -382,15 +406,15 @@ def main():
             print(f"{name:26} {(function.__doc__ or '').splitlines()[0] if function.__doc__ else ''}")
         return 0
     bench, failed = Bench(options.build, options.threads), False
-    if not options.json:
-        print(f"{'figure/threads':24} {'value':>9} {'unit':8} {'limit':>9} {'peer':>9} {'ratio':>8}  {'goal':28} met")
+    show = show_json if options.json else show_markdown if options.markdown else show_line
+    show_head(options)
     for name in options.only or FIGURES:
         try:
             for result in FIGURES[name](bench):
-                show(result, options.json)
+                show(result)
         except tenon.Error as error:
             failed = True
-            show({"name": name, "error": str(error)}, options.json)
+            show({"name": name, "error": str(error)})
     return failed
 
 
