@@ -71,7 +71,7 @@ typedef struct tn_tblock tn_tblock;
 typedef struct tn_subscript {
     tn_tvalue *value; /* BLOCK: scalar start.  INDEX: an integer tile (or scalar, naxes 0) */
     bool block;       /* index = value + i_axis[0]; else value[i_axis[0], …, i_axis[naxes - 1]] */
-    bool inside;      /* the producer guarantees that the index lies in [0, shape): no check is made; printed `in(…)` */
+    bool inside;      /* the producer guarantees that what is needed of it lies in [0, shape): no check is made; printed `in(…)` */
     int naxes;
     int axis[TN_TILE_RANK];
 } tn_subscript; /* an axis that no subscript names repeats */
