@@ -15,7 +15,7 @@
 
 #include "eval/eval.h"
 
-enum { R_VALUES = 160, R_INPUTS = 24, R_RUNS = 3, R_SYMBOLS = 3, R_ELEMENTS = 6000 };
+enum { R_VALUES = 160, R_INPUTS = 24, R_RUNS = 3, R_SYMBOLS = 3 };
 
 typedef struct rvalue {
     tn_value *v;
@@ -36,6 +36,7 @@ typedef struct maker {
     tn_dim extent[6];                /* sizes that the graph's shapes are made of */
     int nextents;
     bool special;                    /* NaN and infinities among the inputs */
+    int64_t most_elements;           /* of one value */
     tn_tensor *input[R_RUNS][R_INPUTS];
 } maker;
 
@@ -103,7 +104,7 @@ static int64_t most_elements(const maker *k, const tn_dim *dims, int rank)
 static bool fits(const maker *k, const tn_dim *dims, int rank)
 {
     int64_t n = most_elements(k, dims, rank);
-    return n >= 0 && n <= R_ELEMENTS && rank <= 6;
+    return n >= 0 && n <= k->most_elements && rank <= 6;
 }
 
 static tn_dim number(maker *k, int64_t n) { return tn_dim_const(k->session, n); }
@@ -111,6 +112,9 @@ static tn_dim number(maker *k, int64_t n) { return tn_dim_const(k->session, n); 
 static int64_t some_size(maker *k)
 {
     static const int64_t common[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 67, 100, 128, 129};
+    static const int64_t large[] = {200, 256, 257, 300, 511, 513, 1000, 1024, 2049, 4097, 8191, 10000};
+    if (k->most_elements > 10000 && one_in(k, 3))
+        return large[below(k, (int64_t)TN_COUNT(large))];
     return one_in(k, 25) ? 0 : one_in(k, 40) ? 257 : common[below(k, (int64_t)TN_COUNT(common))];
 }
 
@@ -288,11 +292,9 @@ static rvalue *new_input(maker *k, tn_dtype dtype, int rank, const tn_dim *dims,
             dim_in_run(k, r, dims[i], &size[i]);
         k->input[r][at] = some_tensor(k, dtype, rank, size, whole, indices_below);
     }
-    double error = tn_is_float(dtype) && !whole ? rounding(dtype) * 2 : 0;
-    (void)error; /* both computations read the same bits */
     rvalue *x = keep(k, v, whole, whole ? 4 : 2, 0);
     if (x)
-        x->error = 0;
+        x->error = 0; /* both computations read the same bits */
     return x;
 }
 
@@ -714,11 +716,9 @@ static rvalue *make_gather(maker *k)
     }
     if (!fits(k, shape, rank + n - 1))
         return NULL;
-    int at = (int)(x - k->value);
     rvalue *indices = new_input(k, one_in(k, 2) ? TN_I32 : TN_I64, n, dims, largest);
     if (!indices)
         return NULL;
-    x = &k->value[at];
     for (int i = 0; i < rank; i++)
         sizes[i] = i == axis ? number(k, 1) : x->v->type.dim[i];
     tn_attr attrs[] = {{.name = TN_A_offset_dims, .n = offset, .ints = offsets},
@@ -739,7 +739,7 @@ static rvalue *make_dynamic(maker *k)
         return NULL;
     tn_value *operands[TN_MAX_RANK + 2] = {x->v};
     tn_dim sizes[TN_MAX_RANK];
-    int rank = x->v->type.rank, at = (int)(x - k->value), n = 1;
+    int rank = x->v->type.rank, n = 1;
     bool update = one_in(k, 2);
     tn_dtype dtype = one_in(k, 2) ? TN_I32 : TN_I64;
     for (int i = 0; i < rank; i++) {
@@ -762,7 +762,6 @@ static rvalue *make_dynamic(maker *k)
             return NULL;
         operands[n++] = start->v;
     }
-    (void)at;
     tn_attr attr = {.name = TN_A_sizes, .n = rank, .dims = sizes};
     tn_op *op = tn_build(&k->b, update ? TN_OP_dynamic_update_slice : TN_OP_dynamic_slice, operands, n, &attr, update ? 0 : 1, NULL, 0);
     return keep(k, op ? op->result : NULL, exact, bound, error);
@@ -944,7 +943,7 @@ static rvalue *make_dot(maker *k)
     if (!x)
         return NULL;
     tn_type type = x->v->type;
-    int rank = type.rank, nbatch = rank > 2 ? (int)below(k, rank - 1) : 0, ncontract = one_in(k, 6) && rank - nbatch > 1 ? 2 : 1, n = 0, at = (int)(x - k->value);
+    int rank = type.rank, nbatch = rank > 2 ? (int)below(k, rank - 1) : 0, ncontract = one_in(k, 6) && rank - nbatch > 1 ? 2 : 1, n = 0;
     int64_t order[TN_MAX_RANK], lhs_batch[TN_MAX_RANK], rhs_batch[TN_MAX_RANK], lhs_contract[TN_MAX_RANK], rhs_contract[TN_MAX_RANK];
     for (int i = 0; i < rank; i++) {
         int64_t j = below(k, i + 1);
@@ -991,7 +990,6 @@ static rvalue *make_dot(maker *k)
         y = input_or_constant(k, type.dtype, n, dims);
     if (!y)
         return NULL;
-    x = &k->value[at];
     tn_dim out[TN_MAX_RANK] = {NULL};
     int nout = 0;
     for (int i = 0; i < rank; i++) {
@@ -1052,14 +1050,12 @@ static rvalue *make_convolution(maker *k)
     }
     if (!x)
         x = new_input(k, dtype, n + 2, lhs, 0);
-    int at = x ? (int)(x - k->value) : 0;
     bool special = k->special;
     k->special = false; /* a window's part outside the image may count as zeros or not at all: the same unless weights are infinite */
     rvalue *w = x ? input_or_constant(k, dtype, n + 2, rhs) : NULL;
     k->special = special;
     if (!w)
         return NULL;
-    x = &k->value[at];
     tn_attr attrs[] = {{.name = TN_A_lhs_layout, .s = ll}, {.name = TN_A_rhs_layout, .s = rl}, {.name = TN_A_out_layout, .s = ll},
                        {.name = TN_A_window_strides, .n = n, .ints = strides}, {.name = TN_A_padding_low, .n = n, .dims = low}, {.name = TN_A_padding_high, .n = n, .dims = high},
                        {.name = TN_A_base_dilation, .n = n, .ints = base}, {.name = TN_A_window_dilation, .n = n, .ints = dilation},
@@ -1099,7 +1095,7 @@ static rvalue *make_scatter(maker *k)
     rvalue *x = choose(k, exact_value);
     if (!x || x->v->type.rank == 0 || any_bool(x) || most_elements(k, x->v->type.dim, x->v->type.rank) > 1000)
         return NULL;
-    int rank = x->v->type.rank, at = (int)(x - k->value), nwindow = 0;
+    int rank = x->v->type.rank, nwindow = 0;
     tn_dim n = number(k, below(k, 7)), dims[TN_MAX_RANK];
     int64_t window[TN_MAX_RANK], zero = 0;
     dims[0] = n;
@@ -1113,7 +1109,6 @@ static rvalue *make_scatter(maker *k)
     rvalue *updates = indices ? input_or_constant(k, x->v->type.dtype, rank, dims) : NULL;
     if (!updates)
         return NULL;
-    x = &k->value[at];
     bool add = one_in(k, 2);
     tn_dtype dtype = x->v->type.dtype;
     tn_block *block = add ? tn_combine_block(k->graph, TN_OP_add, dtype) : tn_combine_block(k->graph, TN_OP_maximum, dtype);
@@ -1151,6 +1146,66 @@ static rvalue *make_if(maker *k)
     return keep(k, op ? op->result : NULL, x->exact && y->exact, fmax(x->bound, y->bound), fmax(x->error, y->error));
 }
 
+/* x := min(x + 1, 5), a few times; how often is known only when it runs. */
+static rvalue *make_while(maker *k)
+{
+    rvalue *x = choose(k, any_number);
+    if (!x || tn_dtype_class(x->v->type.dtype) == TN_CLASS_UINT || k->nvalues + 2 > R_VALUES)
+        return NULL;
+    rvalue *times = new_input(k, TN_I32, 0, NULL, 4);
+    if (!times)
+        return NULL;
+    tn_type counter = tn_type_scalar(TN_I32);
+    tn_block *blocks[2];
+    for (int r = 0; r < 2; r++) {
+        blocks[r] = tn_block_new(k->graph, NULL);
+        tn_value *i = tn_block_arg(blocks[r], &counter, NULL), *state = tn_block_arg(blocks[r], &x->v->type, NULL);
+        tn_builder in = tn_builder_at_end(blocks[r], TN_NO_LOC);
+        tn_value *next[2] = {tn_compare(&in, "GT", i, tn_int_constant(&in, TN_I32, 0)), NULL};
+        if (r) {
+            next[0] = tn_binary(&in, TN_OP_subtract, i, tn_int_constant(&in, TN_I32, 1));
+            next[1] = tn_binary_b(&in, TN_OP_minimum, tn_binary_b(&in, TN_OP_add, state, tn_scalar_constant(&in, x->v->type.dtype, 1)),
+                                  tn_scalar_constant(&in, x->v->type.dtype, 5));
+        }
+        if (!next[0] || (r && !next[1]))
+            return keep(k, NULL, true, 0, 0);
+        tn_return(&in, next, r + 1);
+    }
+    tn_op *op = tn_build(&k->b, TN_OP_while, (tn_value *[]){times->v, x->v}, 2, NULL, 0, blocks, 2);
+    double bound = x->bound + 12; /* at most twelve rounds */
+    return op ? settle(k, keep_whole(k, &op->result[1], x->exact, bound, x->error, 12)) : keep(k, NULL, true, 0, 0);
+}
+
+static rvalue *make_integer_dot(maker *k)
+{
+    tn_dim lhs[2], rhs[2];
+    tn_dtype dtype = one_in(k, 2) ? TN_I8 : one_in(k, 2) ? TN_U8 : TN_I32;
+    if (!some_shape(k, 2, lhs) || !some_shape(k, 2, rhs) || k->nvalues + 3 > R_VALUES)
+        return NULL;
+    rhs[0] = lhs[1];
+    rvalue *x = new_input(k, dtype, 2, lhs, 0), *y = x ? input_or_constant(k, dtype, 2, rhs) : NULL;
+    if (!y || !fits(k, (tn_dim[]){lhs[0], rhs[1]}, 2))
+        return NULL;
+    int64_t zero = 0, one = 1;
+    tn_attr attrs[] = {{.name = TN_A_lhs_batch}, {.name = TN_A_rhs_batch}, {.name = TN_A_lhs_contract, .n = 1, .ints = &one},
+                       {.name = TN_A_rhs_contract, .n = 1, .ints = &zero}, {.name = TN_A_dtype, .i = TN_I32}};
+    tn_op *op = tn_build(&k->b, TN_OP_dot_general, (tn_value *[]){x->v, y->v}, 2, attrs, 5, NULL, 0);
+    return keep(k, op ? op->result : NULL, true, 0, 0);
+}
+
+static rvalue *make_reduce_precision(maker *k)
+{
+    rvalue *x = choose(k, any_float);
+    if (!x || x->v->type.dtype != TN_F32)
+        return NULL;
+    bool half = one_in(k, 2);
+    tn_dtype like = half ? TN_F16 : TN_BF16;
+    tn_attr attrs[] = {{.name = TN_A_exponent_bits, .i = half ? 5 : 8}, {.name = TN_A_mantissa_bits, .i = half ? 10 : 7}};
+    tn_op *op = tn_build(&k->b, TN_OP_reduce_precision, &x->v, 1, attrs, 2, NULL, 0);
+    bool exact = x->exact && x->bound <= most_whole(like);
+    return settle(k, keep(k, op ? op->result : NULL, exact, x->bound, x->error + 2 * rounding(like) * x->bound));
+}
+
 /* ---- the graph ------------------------------------------------------------------------------------------------------------------- */
 
 typedef rvalue *recipe(maker *k);
@@ -1159,7 +1214,7 @@ static recipe *const recipes[] = {
     make_logic,      make_compare,  make_select,    make_select,      make_clamp,       make_convert,     make_bitcast,    make_reshape,    make_reshape,    make_transpose,
     make_transpose,  make_broadcast, make_slice,    make_pad,         make_concatenate, make_reverse,     make_iota,       make_gather,     make_dynamic,    make_reduce,
     make_reduce,     make_reduce,   make_softmax,   make_layer_norm,  make_arg_max,     make_window,      make_dot,        make_dot,        make_convolution, make_convolution,
-    make_sort,       make_scatter,  make_if,
+    make_sort,       make_scatter,  make_if,          make_while,       make_integer_dot, make_reduce_precision,
 };
 
 static int output_count(const maker *k) { return k->graph->body->last->noperands; }
@@ -1183,6 +1238,7 @@ static void make_graph(maker *k, tn_session *session, uint64_t seed)
     k->graph = tn_graph_new(session, "random");
     k->b = tn_builder_at_end(k->graph->body, TN_NO_LOC);
     k->special = one_in(k, 6);
+    k->most_elements = one_in(k, 8) ? 40000 : 6000;
     choose_sizes(k);
     for (int i = 0; i < k->nsymbols; i++)
         new_input(k, TN_F32, 1, &k->symbol[i], 0); /* gives the symbol its value */
