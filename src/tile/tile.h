@@ -155,6 +155,7 @@ struct tn_tblock {
  *   vector-axis     of a fold or store: which tile axis the vectors walk (default: the last)
  *   lanes           of a fold: partial results kept (default 4 vectors)
  *   rows, columns   of a dot: register tile (default: the machine's)
+ *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
  *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)
  *   unroll          of a dot: values of k an iteration (default: the machine's)
  * An unknown label or key is an error of the verifier. */

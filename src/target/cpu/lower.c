@@ -130,7 +130,7 @@ static bool fold_range(const tn_tvalue *v, const tn_tvalue **limit, int64_t *ste
     return true;
 }
 
-static tn_dim value_dim(const lower *L, const tn_tvalue *v)
+tn_dim lower_value_dim(const lower *L, const tn_tvalue *v)
 {
     if (v->def && v->def->code == TN_T_size)
         return v->def->dim;
@@ -161,29 +161,47 @@ static tn_dim range_of(const lower *L, const tn_tvalue *v, int64_t *step)
         *step = g->step.size;
         return g->limit;
     }
-    return fold_range(v, &limit, step) || for_range(v, &limit, step) ? value_dim(L, limit) : NULL;
+    return fold_range(v, &limit, step) || for_range(v, &limit, step) ? lower_value_dim(L, limit) : NULL;
 }
 
-static bool not_negative(const lower *L, const tn_tvalue *v)
+/* v >= 0, by what it is made of; depth: of the search, which doubles with each. Sums and products wrap in narrow types; x / 0 is -1. */
+static bool not_negative_within(const lower *L, const tn_tvalue *v, int depth)
 {
     int64_t step;
     const tn_tvalue *limit;
     if (grid_range(L, v) || fold_range(v, &limit, &step) || for_range(v, &limit, &step))
         return true;
     const tn_top *op = v->def;
-    if (!op)
+    if (!op || depth == 0)
         return false;
     if (op->code == TN_T_const)
-        return v->type.rank == 0 && op->number.i >= 0;
+        return op->number.i >= 0;
     if (op->code == TN_T_size)
         return op->dim->lo >= 0;
     if (op->code == TN_T_range || op->code == TN_T_broadcast)
-        return not_negative(L, op->operand[0]);
-    if (op->code != TN_T_map)
+        return not_negative_within(L, op->operand[0], depth - 1);
+    if (op->code != TN_T_map || op->noperands != 2)
         return false;
-    bool a = not_negative(L, op->operand[0]), b = op->noperands > 1 && not_negative(L, op->operand[1]);
-    return op->fn == TN_S_max ? a || b : (op->fn == TN_S_add || op->fn == TN_S_mul || op->fn == TN_S_div || op->fn == TN_S_rem || op->fn == TN_S_min) && a && b;
+    bool a = not_negative_within(L, op->operand[0], depth - 1), b = not_negative_within(L, op->operand[1], depth - 1);
+    tn_dim divisor = lower_value_dim(L, op->operand[1]);
+    switch (op->fn) {
+    case TN_S_max:
+        return a || b;
+    case TN_S_min:
+        return a && b;
+    case TN_S_add:
+    case TN_S_mul:
+        return a && b && v->type.dtype == TN_I64;
+    case TN_S_rem:
+        return a;
+    case TN_S_div:
+        return a && divisor && divisor->lo > 0;
+    default:
+        return false;
+    }
 }
+
+static bool not_negative(const lower *L, const tn_tvalue *v) { return not_negative_within(L, v, 8); }
 
 static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
 {
@@ -197,39 +215,28 @@ static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
     return false;
 }
 
-static bool find_bound(const lower *L, const tn_tvalue *v, int axis, axis_bound *out)
+static bool find_bound(const lower *L, const tn_tvalue *v, int axis, tn_axis_search *search, axis_bound *out)
 {
     const tn_top *op = v->def;
     if (!op || (tn_map_get(&L->places, TN_KEY(v)) && op->code != TN_T_load)) /* a load that was taken early keeps its bounds */
         return false;
-    switch (op->code) {
-    case TN_T_load:
+    if (op->code == TN_T_load)
         return !op->view->padded && subscript_bound(op, axis, out);
-    case TN_T_map:
-        for (int i = op->fn == TN_S_select ? 3 : 0; i < op->noperands; i++)
-            if (find_bound(L, op->operand[i], axis, out))
-                return true;
+    if (!tn_axis_search_enter(search, v, axis) || (op->code == TN_T_map && op->fn == TN_S_select))
         return false;
-    case TN_T_cast:
-    case TN_T_bitcast:
-        return find_bound(L, op->operand[0], axis, out);
-    case TN_T_broadcast:
-        for (int i = 0; i < op->naxes; i++)
-            if (op->axis[i] == axis && op->operand[0]->type.extent[i].size == v->type.extent[axis].size)
-                return find_bound(L, op->operand[0], i, out);
-        return false;
-    case TN_T_permute:
-        return find_bound(L, op->operand[0], op->axis[axis], out);
-    default:
-        return false;
+    for (int i = 0; i < op->noperands; i++) {
+        int from = tn_axis_of_operand(op, i, axis);
+        if (from >= 0 && find_bound(L, op->operand[i], from, search, out))
+            return true;
     }
+    return false;
 }
 
 /* The bound that the limit of a fold's own range is. */
 static axis_bound range_bound(const lower *L, const tn_top *fold, const tn_tvalue *v, int axis)
 {
     int range = tn_fold_range_of(fold, v, axis);
-    const tn_dim limit = range < 0 ? NULL : value_dim(L, fold->operand[range]);
+    const tn_dim limit = range < 0 ? NULL : lower_value_dim(L, fold->operand[range]);
     return limit ? (axis_bound){&fold->region[0]->arg[range], limit} : (axis_bound){NULL, NULL};
 }
 
@@ -730,7 +737,9 @@ axis_bound lower_store_bound(const tn_top *store, int axis)
 axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis)
 {
     axis_bound found = {NULL, NULL};
-    find_bound(L, v, axis, &found);
+    tn_axis_search search;
+    search.n = 0;
+    find_bound(L, v, axis, &search, &found);
     return found;
 }
 

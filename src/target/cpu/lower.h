@@ -60,6 +60,7 @@ typedef struct lower {
 
 tn_lvalue *lower_dim(lower *L, tn_dim d);
 element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
+tn_dim lower_value_dim(const lower *L, const tn_tvalue *v); /* of a size or index constant; NULL: anything else */
 tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *store, tn_lvalue *const *idx);
 /* Declares an element known at these indices, until the scope closes. */

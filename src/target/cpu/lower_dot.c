@@ -6,6 +6,9 @@
  *       R x C accumulators in registers; for every k: C / W vector loads, R broadcasts, R * C / W multiply-adds
  *       accumulators to a small buffer, from which the epilogue (the expression of the store that waits) reads
  *
+ * A long sum is cut into strips: a panel of all of it would not stay in the cache between one block of rows and the next. Then the
+ * strips are outside the blocks, and the accumulators of all rows wait in a local buffer from one strip to the next.
+ *
  * R and C are the machine's row (dot_rows x dot_vectors): R * C / W accumulators, C / W vectors of the right operand and one broadcast
  * must fit the registers with one to spare. The left operand is read where it lies, row by row; it needs no packing. */
 #include "target/cpu/lower.h"
@@ -22,6 +25,8 @@ typedef struct product {
     int64_t M, N, K;            /* extents */
     tn_dtype type;              /* of the accumulators */
     int64_t width, rows, columns, unroll;
+    int64_t strip;              /* values of k a strip; 0: the whole sum at once */
+    tn_lvalue *from, *to;       /* the strip's k */
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
     bool packed;                /* b's view is packed in panels of `columns` */
     const tn_top *store;        /* epilogue; NULL: into `out` */
@@ -209,6 +214,13 @@ static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block
     lower_close(L, s);
 }
 
+/* Where lane l of vector v of row i of the block lies in the tile: a block's own, or with strips that of all rows. */
+static tn_lvalue *tile_offset(tn_lbuilder *b, const product *p, tn_lvalue *m0, int64_t i, int64_t v, tn_lvalue *l)
+{
+    tn_lvalue *at = tn_l_fn2(b, TN_S_add, l, tn_l_index(b, i * p->columns + v * p->width));
+    return p->strip ? tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, m0, tn_l_index(b, p->columns)), at) : at;
+}
+
 /* tile[i][j] := sum over k of a[m0 + i, k] * b[k, n0 + j], i < rows. Several k an iteration: the loop's own work would cost ports that the
  * multiply-adds need. */
 static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t rows, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0, tn_lvalue *tile)
@@ -222,7 +234,8 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
     for (int64_t i = 0; i < rows * t.vectors; i++) {
         acc[i] = tn_l_alloc(b, "acc", p->type, TN_SPACE_REG, p->width);
         l = lower_vector_loop(b, p->width, &lane);
-        tn_l_store(&lane, acc[i], l, zero, NULL);
+        tn_lvalue *start = p->strip ? tn_l_load(&lane, tile, tile_offset(&lane, p, m0, i / t.vectors, i % t.vectors, l), 1, NULL, NULL) : zero;
+        tn_l_store(&lane, acc[i], l, start, NULL);
     }
     for (int64_t v = 0; v < t.vectors; v++)
         right[v] = tn_l_alloc(b, "right", p->type, TN_SPACE_REG, p->width);
@@ -231,19 +244,20 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
         lower_fact(L, &p->m, row[i]);
     }
     in = *b;
-    lower_open_ranges(L, &in, p->op);
-    tn_lvalue *count = lower_axis_count(L, &in, p->K, &p->k), *first = tn_l_index(&in, 0);
+    if (!p->strip)
+        lower_open_ranges(L, &in, p->op);
+    tn_lvalue *first = p->strip ? p->from : tn_l_index(&in, 0), *count = p->strip ? p->to : lower_axis_count(L, &in, p->K, &p->k);
     int64_t unroll = rows == p->rows ? p->unroll : 1, known;
     if (unroll > 1) {
-        tn_lvalue *step = tn_l_index(&in, unroll);
-        tn_lvalue *whole = tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, tn_l_fn2(&in, TN_S_max, count, first), step), step);
+        tn_lvalue *step = tn_l_index(&in, unroll), *length = tn_l_fn2(&in, TN_S_max, tn_l_fn2(&in, TN_S_sub, count, first), tn_l_index(&in, 0));
+        tn_lvalue *whole = tn_l_fn2(&in, TN_S_add, first, tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, length, step), step));
         tn_lop *loop = tn_l_for(&in, "k", first, whole, step, TN_FOR_SERIAL);
         tn_lbuilder at = tn_l_in(&in, loop->region[0]);
         for (int64_t u = 0; u < unroll; u++)
             multiply_row(L, &at, p, &t, tn_l_fn2(&at, TN_S_add, loop->region[0]->arg, tn_l_index(&at, u)));
         first = whole;
     }
-    if (unroll == 1 || !tn_l_is_const(count, &known) || known % unroll) {
+    if (unroll == 1 || p->strip || !tn_l_is_const(count, &known) || known % unroll) {
         tn_lop *loop = tn_l_for(&in, "k", first, count, tn_l_index(&in, 1), TN_FOR_SERIAL);
         tn_lbuilder at = tn_l_in(&in, loop->region[0]);
         multiply_row(L, &at, p, &t, loop->region[0]->arg);
@@ -252,8 +266,7 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < t.vectors; v++) {
             l = lower_vector_loop(b, p->width, &lane);
-            tn_lvalue *at = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, i * p->columns + v * p->width));
-            tn_l_store(&lane, tile, at, tn_l_load(&lane, acc[i * t.vectors + v], l, 1, NULL, NULL), NULL);
+            tn_l_store(&lane, tile, tile_offset(&lane, p, m0, i, v, l), tn_l_load(&lane, acc[i * t.vectors + v], l, 1, NULL, NULL), NULL);
         }
 }
 
@@ -301,7 +314,7 @@ static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batc
     in = tn_l_in(&in, loop->region[0]);
     tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&in, TN_S_add, n0, j);
     lower_fact(L, &p->n, n);
-    tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, i, tn_l_index(&in, p->columns)), j);
+    tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, p->strip ? m : i, tn_l_index(&in, p->columns)), j);
     tn_lvalue *x = tn_l_load(&in, tile, at, 1, NULL, NULL);
     tn_lvalue *idx[3] = {batch, m, n}, **index = p->batch ? idx : idx + 1;
     if (p->store) {
@@ -332,11 +345,29 @@ static tn_lvalue *block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count,
     return loop->region[0]->arg;
 }
 
+/* tile := 0, then += each strip's part, all blocks of rows for one strip before the next. */
+static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *count, tn_lvalue *tile)
+{
+    tn_lbuilder in = *b, lane;
+    scope s = lower_open(L);
+    tn_lvalue *l = lower_vector_loop(&in, tn_ceildiv(p->M, p->rows) * p->rows * p->columns, &lane);
+    tn_l_store(&lane, tile, l, tn_l_const(&lane, tn_lscalar(p->type), tn_number_from_int(p->type, 0)), NULL);
+    lower_open_ranges(L, &in, p->op);
+    tn_lvalue *total = lower_axis_count(L, &in, p->K, &p->k), *step = tn_l_index(&in, p->strip);
+    tn_lop *loop = tn_l_for(&in, "strip", tn_l_index(&in, 0), total, step, TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    p->from = loop->region[0]->arg;
+    p->to = tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_add, p->from, step), total);
+    tn_lvalue *m0 = block_loop(&in, "m0", count, p->rows);
+    choose_rows(L, &in, p, tn_l_fn2(&in, TN_S_sub, count, m0), batch, m0, n0, count, tile);
+    lower_close(L, s);
+}
+
 static void emit_product(lower *L, tn_lbuilder *b, product *p)
 {
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    tn_lvalue *tile = tn_l_alloc(&in, "tile", p->type, TN_SPACE_LOCAL, p->rows * p->columns), *batch = NULL;
+    tn_lvalue *tile = tn_l_alloc(&in, "tile", p->type, TN_SPACE_LOCAL, (p->strip ? tn_ceildiv(p->M, p->rows) * p->rows : p->rows) * p->columns), *batch = NULL;
     if (p->batch) {
         axis_bound bound = p->store ? lower_store_bound(p->store, 0) : (axis_bound){NULL, NULL};
         batch = lower_open_axis(L, &in, 0, p->op->result->type.extent[0].size, &bound, TN_FOR_SERIAL);
@@ -350,14 +381,31 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     tn_lvalue *columns = block_count(&in, nb, n0, p->columns);
     if (p->panel)
         pack_panel(L, &in, p, batch, n0, columns);
+    if (p->strip)
+        sum_strips(L, &in, p, batch, n0, mb, tile);
     tn_lvalue *m0 = block_loop(&in, "m0", mb, p->rows);
     tn_lvalue *left = tn_l_fn2(&in, TN_S_sub, mb, m0);
-    choose_rows(L, &in, p, left, batch, m0, n0, mb, tile);
+    if (!p->strip)
+        choose_rows(L, &in, p, left, batch, m0, n0, mb, tile);
     epilogue(L, &in, p, batch, m0, n0, block_count(&in, mb, m0, p->rows), columns, tile);
     lower_close(L, s);
 }
 
 /* ---- which, and when -------------------------------------------------------------------------------------------------------- */
+
+/* Whole sums while a panel of them takes a quarter of L2 at most, or where one block of rows uses it alone; else 512 at a time. */
+static int64_t default_strip(const lower *L, const product *p)
+{
+    int64_t bytes = p->columns * tn_dtype_bits(p->b->type.dtype) / 8, length = 1;
+    for (int i = 0; i < p->op->nranges; i++) {
+        tn_dim limit = lower_value_dim(L, p->op->operand[i]);
+        if (!limit || !tn_dim_is_const(limit) || !tn_mul(length, tn_max(limit->value, 1), &length) || length > (INT64_C(1) << 40))
+            return 0;
+    }
+    if (p->op->nranges == 0 || p->k.start != &p->op->region[0]->arg[p->op->nranges - 1])
+        length *= p->K;
+    return p->M > p->rows && length * bytes > L->machine->l2_bytes / 4 ? 512 : 0;
+}
 
 static product product_of(const lower *L, const tn_top *op, const tn_top *store)
 {
@@ -387,6 +435,7 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
         p.columns = p.b->def->view->panel;
     p.columns = tn_max(1, tn_min(p.columns / p.width, MOST)) * p.width;
     p.rows = tn_max(1, tn_min(tn_min(p.rows, p.M), MOST / (p.columns / p.width)));
+    p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
     return p;
 }
 
