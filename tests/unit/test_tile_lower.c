@@ -96,6 +96,31 @@ static void run_file(void **state)
     tn_arena_free(&arena);
 }
 
+/* What has no CPU lowering is refused by name. */
+static void refuse(const char *text, const char *message)
+{
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = parse_tile(session, text);
+    tn_lfunc *func = NULL;
+    assert_int_equal(tn_tile_verify(kernel), TN_OK);
+    assert_int_equal(tn_cpu_lower(session, kernel, tn_machine_find("avx2"), &func), TN_UNSUPPORTED);
+    assert_non_null(strstr(session->diags.at[0].message, message));
+    free_test_session(session);
+}
+
+#define Z "kernel @k(%x: i32[8] read_write) grid() {\nview %X = %x : [8] strides [1]\n%z = const 0 : i64\n%a = load %X[%z + @0] : 8 x i32\n"
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refuse(Z "%b = reduce %a axes [0] order tree identity [0] : i32 combine (%u: i32, %v: i32) {\nyield %u\n}\nstore %X[%z], %b\n}", "order tree");
+    refuse(Z "%b = sort %a axes [0] : 8 x i32 before (%u: i32, %v: i32) {\n%c = lt %u, %v : bool\nyield %c\n}\nstore %X[%z + @0], %b\n}", "'sort'");
+    refuse(Z "%b = histogram %a : 8 x i32\nstore %X[%z + @0], %b\n}", "'histogram'");
+    refuse(Z "%b = atomic add %X[%z + @0], %a : 8 x i32\n}", "'atomic'");
+    refuse(Z "print \"a\", %a\n}", "'print'");
+    refuse("kernel @k(%x: f32 read, %x: ptr<f32>) grid() {\n%a = load_ptr %x : f32\n}", "scalar parameter %x");
+}
+
 static int is_kernel(const struct dirent *entry) { return strstr(entry->d_name, ".tn") != NULL; }
 
 int main(int argc, char **argv)
@@ -105,7 +130,7 @@ int main(int argc, char **argv)
     int n = scandir(folder, &entries, is_kernel, alphasort), count = 0;
     if (n <= 0)
         return 1;
-    struct CMUnitTest *tests = calloc((size_t)n, sizeof *tests);
+    struct CMUnitTest *tests = calloc((size_t)n + 1, sizeof *tests);
     char(*paths)[512] = calloc((size_t)n, sizeof *paths);
     for (int i = 0; i < n; i++) {
         snprintf(paths[count], sizeof paths[count], "%s/%s", folder, entries[i]->d_name);
@@ -116,6 +141,7 @@ int main(int argc, char **argv)
         free(entries[i]);
     }
     free(entries);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_refusals);
     int failed = _cmocka_run_group_tests("tile kernels", tests, (size_t)count, NULL, NULL);
     free(paths);
     free(tests);

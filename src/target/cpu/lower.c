@@ -425,7 +425,7 @@ static void prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     for (int d = 0; ahead && innermost && d < op->view->rank; d++)
         if (op->subscript[d].value == innermost->value) {
             tn_lvalue *by = times_dim(L, b, tn_l_index(b, ahead * innermost->step.size), op->view->stride[d]);
-            tn_l_prefetch(b, L->buffer[op->view->buffer], tn_l_fn2(b, TN_S_add, offset, by));
+            tn_l_prefetch(b, L->buffer[op->view->buffer], tn_l_fn2(b, TN_S_add, offset, by), 2);
             return;
         }
 }
@@ -1441,6 +1441,10 @@ static bool must_load_now(lower *L, const tn_top *load)
 static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     b->line = op->loc.line;
+    if (op->ordered) {
+        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: `order tree` has no CPU lowering", L->kernel->name);
+        return;
+    }
     switch (op->code) {
     case TN_T_store:
         if (!lower_pending_dots(L, b, op))
@@ -1538,6 +1542,9 @@ static void open_locals(lower *L, tn_lbuilder *b)
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
     TN_TRY(tn_tile_bind(kernel));
+    if (kernel->scalars.len)
+        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: the scalar parameter %%%s has no CPU lowering", kernel->name,
+                        kernel->scalars.at[0]->name);
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
     L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
