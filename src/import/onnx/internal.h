@@ -194,7 +194,7 @@ static inline const char *onnx_text(onnx_ctx *c, onnx_slice s)
 }
 static inline bool onnx_is(onnx_slice s, const char *text)
 {
-    return s.len == __builtin_strlen(text) && __builtin_memcmp(s.at ? s.at : "", text, s.len) == 0;
+    return s.len == __builtin_strlen(text) && (s.len == 0 || __builtin_memcmp(s.at, text, s.len) == 0);
 }
 
 #endif
