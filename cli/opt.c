@@ -1,4 +1,4 @@
-/* tenon opt: IR text in, passes, IR text out. The text says which IR it is: a graph begins with `graph` or `symbols`; a kernel of the Tile IR has
+/* tenon opt: IR text in, passes, IR text out. The text says which IR it is: behind its `symbols` a graph begins with `graph`; a kernel of the Tile IR has
  * a `grid(` behind its parameters, one of the Loop IR has none. */
 #include <ctype.h>
 #include <stdlib.h>
@@ -40,8 +40,11 @@ static const char *skip_comments(const char *at)
 static bool detect(const char *source, level *out)
 {
     const char *at = skip_comments(source);
+    bool symbols = false;
     *out = LEVEL_GRAPH;
-    if (!strncmp(at, "graph", 5) || !strncmp(at, "symbols", 7))
+    for (; !strncmp(at, "symbols", 7); at = skip_comments(at + strcspn(at, "\n"))) /* graphs and kernels both may begin so */
+        symbols = true;
+    if (!strncmp(at, "graph", 5) || (symbols && strncmp(at, "kernel", 6)))
         return true;
     const char *open = strchr(at, '{'), *grid = strstr(at, "grid");
     *out = grid && open && grid < open ? LEVEL_TILE : LEVEL_LOOP;
