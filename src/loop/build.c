@@ -397,9 +397,9 @@ void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond)
     append(b, TN_L_yield, &cond, 1);
 }
 
-void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset)
+void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int level)
 {
-    append(b, TN_L_prefetch, (tn_lvalue *[]){buffer, offset}, 2);
+    append(b, TN_L_prefetch, (tn_lvalue *[]){buffer, offset}, 2)->number.i = level;
 }
 
 void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line)

@@ -132,7 +132,7 @@ tn_lop *tn_l_if(tn_lbuilder *b, tn_lvalue *cond);
 tn_lop *tn_l_while(tn_lbuilder *b);
 void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond);
 void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line);
-void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset); /* into the cache next to memory's side of L1; never faults */
+void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int level); /* into cache `level`, 1 or 2; never faults */
 /* Enters a block: a builder at the end of `block`. */
 static inline tn_lbuilder tn_l_in(const tn_lbuilder *b, tn_lblock *block) { return (tn_lbuilder){b->func, block, NULL, b->line}; }
 bool tn_l_is_const(const tn_lvalue *v, int64_t *value); /* an integer constant (any integer type or bool) */

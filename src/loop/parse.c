@@ -379,7 +379,10 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_scatter:
         return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && optional_operands(p, list);
     case TN_L_prefetch:
-        return indexed(p, list);
+        if (!indexed(p, list))
+            return false;
+        op->number.i = accept(p, "l1") ? 1 : 2;
+        return true;
     case TN_L_for:
         return parse_for(p, op, list, index);
     case TN_L_while:

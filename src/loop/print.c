@@ -176,6 +176,8 @@ static void print_details(printer *p, const tn_lop *op)
         break;
     case TN_L_prefetch:
         print_indexed(p, op);
+        if (op->number.i == 1)
+            tn_text_add(p->text, " l1");
         break;
     case TN_L_for:
         print_for(p, op);

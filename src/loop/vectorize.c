@@ -659,7 +659,9 @@ static void emit_prefetch(widener *w, tn_lbuilder *b, const tn_lop *op)
     int n = offset == UNIFORM ? 1 : w->copies;
     for (int c = 0; c < n; c++) {
         tn_lvalue *operands[] = {scalar_of(w, op->operand[0], 0), scalar_of(w, op->operand[1], c)};
-        tn_lop_insert(b, tn_lop_new(w->func, TN_L_prefetch, operands, 2));
+        tn_lop *hint = tn_lop_new(w->func, TN_L_prefetch, operands, 2);
+        hint->number = op->number;
+        tn_lop_insert(b, hint);
     }
 }
 

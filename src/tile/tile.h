@@ -8,7 +8,7 @@
  *       view %B = %b : [768] strides [1]
  *       view %Y = %y : [r, 768] strides [768, 1]
  *       %n = size 768 : i64
- *       %s = fold (%j : %n by $C) axes [1] order any identity [0.0] : $R x f32 {
+ *       %s = fold (%j : %n by $C) axes [1] order any identity [0] : $R x f32 {
  *         %0 = load %X[%p + @0, %j + @1] : $R x $C x f32
  *         yield %0
  *       } combine (%a: f32, %c: f32) {
@@ -16,7 +16,7 @@
  *         yield %1
  *       }
  *       …
- *       for (%j = %zero to %n by $C) { … store %Y[%p + @0, %j + @1], %9 }
+ *       for (%j = %zero to %n by %step) { … store %Y[%p + @0, %j + @1], %9 }
  *     } schedule { bind $R = 1; bind $C = 4096 }
  *
  * Where this differs from the proposal in the reference (docs/tile-ir.md gives the reasons):
@@ -155,6 +155,7 @@ struct tn_tblock {
  *   vector-axis     of a fold or store: which tile axis the vectors walk (default: the last)
  *   lanes           of a fold: partial results kept (default 4 vectors)
  *   rows, columns   of a dot: register tile (default: the machine's)
+ *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
  *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
  *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)
  *   unroll          of a dot: values of k an iteration (default: the machine's)

@@ -25,6 +25,7 @@ typedef struct product {
     int64_t M, N, K;            /* extents */
     tn_dtype type;              /* of the accumulators */
     int64_t width, rows, columns, unroll;
+    int64_t ahead;              /* rows of the panel that are asked for before they are used; 0: none */
     int64_t strip;              /* values of k a strip; 0: the whole sum at once */
     tn_lvalue *from, *to;       /* the strip's k */
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
@@ -186,12 +187,14 @@ static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block
     tn_lvalue *base = p->packed  ? packed_row(L, b, p, t->batch, t->n0, k)
                       : p->panel ? tn_l_fn2(b, TN_S_mul, panel_row(L, b, p, k), tn_l_index(b, p->columns))
                                  : NULL;
+    tn_lvalue *from = p->panel ? p->panel : base ? L->buffer[p->b->def->view->buffer] : NULL;
+    for (int64_t v = 0; v < t->vectors && base && p->ahead; v++)
+        tn_l_prefetch(b, from, tn_l_fn2(b, TN_S_add, base, tn_l_index(b, p->ahead * p->columns + v * p->width)), 1);
     for (int64_t v = 0; v < t->vectors; v++) {
         scope inner = lower_open(L);
         l = lower_vector_loop(b, p->width, &lane);
         tn_lvalue *j = tn_l_fn2(&lane, TN_S_add, l, tn_l_index(&lane, v * p->width)), *y;
         if (base) {
-            tn_lvalue *from = p->panel ? p->panel : L->buffer[p->b->def->view->buffer];
             y = tn_l_load(&lane, from, tn_l_fn2(&lane, TN_S_add, base, j), 1, NULL, NULL);
         } else {
             tn_lvalue *n = tn_l_fn2(&lane, TN_S_add, t->n0, j);
@@ -212,6 +215,24 @@ static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block
         }
     }
     lower_close(L, s);
+}
+
+/* The panel (or strip of this one) that comes next travels to L2 while this one is used: each block of rows asks for its share of the lines, a few
+ * each time k has moved by `step`. */
+static void prefetch_next(lower *L, tn_lbuilder *b, const product *p, const block *t, tn_lvalue *m0, tn_lvalue *k, int64_t step)
+{
+    if (!p->packed || (!p->strip && p->N <= p->columns))
+        return;
+    int64_t lines = step * t->vectors, blocks = tn_ceildiv(p->M, p->rows), share = tn_min(4, tn_ceildiv(lines, blocks));
+    tn_lvalue *panel = tn_l_fn2(b, TN_S_add, t->n0, tn_l_index(b, p->strip ? 0 : p->columns));
+    tn_lvalue *next = packed_row(L, b, p, t->batch, panel, p->strip ? p->to : tn_l_index(b, 0));
+    /* lines already asked for: k / step * share of this block, K / step * share of each one before it */
+    int64_t line = p->width, length = p->strip ? p->strip : p->K;
+    tn_lvalue *before = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, m0, tn_l_index(b, p->rows)), tn_l_index(b, length / step * share * line));
+    tn_lvalue *here = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, k, tn_l_index(b, step)), tn_l_index(b, share * line));
+    tn_lvalue *at = tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_add, next, before), here);
+    for (int64_t i = 0; i < share; i++)
+        tn_l_prefetch(b, L->buffer[p->b->def->view->buffer], tn_l_fn2(b, TN_S_add, at, tn_l_index(b, i * line)), 2);
 }
 
 /* Where lane l of vector v of row i of the block lies in the tile: a block's own, or with strips that of all rows. */
@@ -253,6 +274,7 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
         tn_lvalue *whole = tn_l_fn2(&in, TN_S_add, first, tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, length, step), step));
         tn_lop *loop = tn_l_for(&in, "k", first, whole, step, TN_FOR_SERIAL);
         tn_lbuilder at = tn_l_in(&in, loop->region[0]);
+        prefetch_next(L, &at, p, &t, m0, tn_l_fn2(&at, TN_S_sub, loop->region[0]->arg, first), unroll);
         for (int64_t u = 0; u < unroll; u++)
             multiply_row(L, &at, p, &t, tn_l_fn2(&at, TN_S_add, loop->region[0]->arg, tn_l_index(&at, u)));
         first = whole;
@@ -427,6 +449,7 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
     p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
     p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
     p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits >= 512 ? 4 : 1);
+    p.ahead = tn_schedule_get(schedule, op->label, "ahead", 0);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
     bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
     if (!panels) /* no wider than the result */

@@ -405,11 +405,11 @@ static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
     return end_if(e, br, atomic_lane(e, a, fn, at), LLVMConstNull(type));
 }
 
-static void emit_prefetch(tn_emitter *e, const access *a)
+static void emit_prefetch(tn_emitter *e, const access *a, int level)
 {
     LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
-    LLVMValueRef at = address(e, a), args[4] = {at, tn_emit_int(i32, 0), tn_emit_int(i32, 2), tn_emit_int(i32, 1)};
-    tn_emit_intrinsic_same(e, "llvm.prefetch", args, 4); /* a read, of data, into L2 */
+    LLVMValueRef at = address(e, a), args[4] = {at, tn_emit_int(i32, 0), tn_emit_int(i32, level == 1 ? 3 : 2), tn_emit_int(i32, 1)};
+    tn_emit_intrinsic_same(e, "llvm.prefetch", args, 4); /* a read, of data */
 }
 
 void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
@@ -422,7 +422,7 @@ void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
         access at = {.buffer = op->operand[0], .offset_value = op->operand[1], .dtype = op->operand[0]->type.dtype, .lanes = 1};
         at.base = tn_emit_value(e, at.buffer), at.offset = tn_emit_value(e, at.offset_value);
         if (tn_dtype_bits(at.dtype) >= 8)
-            emit_prefetch(e, &at);
+            emit_prefetch(e, &at, (int)op->number.i);
         return;
     }
     access a = take_apart(e, op);
