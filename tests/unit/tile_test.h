@@ -223,7 +223,7 @@ static inline size_t count_dots(const tn_tblock *block)
 static inline void check_size(const tn_kernel *kernel, const tn_lfunc *func, const variant *v, const char *machine)
 {
     size_t size = tn_loop_size(func), ops = tn_tile_size(kernel);
-    if (size <= 200 * ops + 8000 * count_dots(kernel->body))
+    if (size <= 200 * ops + 16000 * count_dots(kernel->body))
         return;
     report(kernel, func, v, machine);
     fail_msg("%zu operations of Loop IR for %zu of Tile IR", size, ops);
