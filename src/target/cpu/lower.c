@@ -1396,7 +1396,8 @@ static bool same_access(const tn_top *a, const tn_top *b)
     return true;
 }
 
-static bool depends_on(const tn_top *op, const tn_map *marked)
+/* op, or something inside it, reads a value of the set. */
+bool lower_depends_on(const tn_top *op, const tn_map *marked)
 {
     for (int i = 0; i < op->noperands; i++)
         if (tn_map_get(marked, TN_KEY(op->operand[i])))
@@ -1406,7 +1407,7 @@ static bool depends_on(const tn_top *op, const tn_map *marked)
             return true;
     for (int r = 0; r < op->nregions; r++)
         for (const tn_top *in = op->region[r]->first; in; in = in->next)
-            if (depends_on(in, marked))
+            if (lower_depends_on(in, marked))
                 return true;
     return false;
 }
@@ -1421,7 +1422,7 @@ static bool must_load_now(lower *L, const tn_top *load)
     *tn_map_at(&marked, TN_KEY(load->result)) = (void *)load;
     bool written = false;
     for (const tn_top *op = load->next; op; op = op->next) {
-        bool uses = depends_on(op, &marked);
+        bool uses = lower_depends_on(op, &marked);
         if (uses && written)
             return true;
         if (writes_buffer(op, buffer)) {

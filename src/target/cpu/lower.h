@@ -80,6 +80,8 @@ void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
 tn_lvalue *lower_vector_loop(tn_lbuilder *b, int64_t n, tn_lbuilder *in);
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 
+bool lower_depends_on(const tn_top *op, const tn_map *marked);
+
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op);

@@ -485,21 +485,6 @@ static bool is_elementwise(const tn_top *op)
     return op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast;
 }
 
-static bool uses_marked(const tn_top *op, const tn_map *marked)
-{
-    for (int i = 0; i < op->noperands; i++)
-        if (tn_map_get(marked, TN_KEY(op->operand[i])))
-            return true;
-    for (int d = 0; op->subscript && d < op->view->rank; d++)
-        if (tn_map_get(marked, TN_KEY(op->subscript[d].value)))
-            return true;
-    for (int r = 0; r < op->nregions; r++)
-        for (const tn_top *in = op->region[r]->first; in; in = in->next)
-            if (uses_marked(in, marked))
-                return true;
-    return false;
-}
-
 /* The one store that ends every use of the product, element by element; NULL if the uses are anything else. */
 static const tn_top *only_store(lower *L, const tn_top *op)
 {
@@ -507,7 +492,7 @@ static const tn_top *only_store(lower *L, const tn_top *op)
     *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
     const tn_top *store = NULL;
     for (const tn_top *next = op->next; next; next = next->next) {
-        if (!uses_marked(next, &marked))
+        if (!lower_depends_on(next, &marked))
             continue;
         if (is_elementwise(next)) {
             *tn_map_at(&marked, TN_KEY(next->result)) = (void *)next;
