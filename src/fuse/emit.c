@@ -436,6 +436,29 @@ static tn_tvalue *emit_reduce_precision(emitter *E, const tn_op *op, tn_tvalue *
     return tn_t_cast(&E->b, tn_t_cast(&E->b, x, through), op->result->type.dtype);
 }
 
+static bool is_total_order(const tn_op *op)
+{
+    return op->code == TN_OP_compare && tn_attr_int(op, TN_A_total_order, 0) && tn_is_float(tn_operand(op, 0)->type.dtype);
+}
+
+/* Integers ordered as IEEE totalOrder orders the floats: all bits but the sign flip where the sign is set. */
+static tn_tvalue *order_key(tn_tbuilder *b, tn_tvalue *x)
+{
+    int bits = tn_dtype_bits(x->type.dtype);
+    tn_dtype dtype = bits == 64 ? TN_I64 : bits == 32 ? TN_I32 : bits == 16 ? TN_I16 : TN_I8;
+    tn_ttype scalar = tn_tscalar(dtype);
+    tn_number last = {.i = bits - 1}, rest = {.i = INT64_MAX >> (64 - bits)};
+    tn_tvalue *key = tn_t_bitcast(b, x, dtype), *sign = tn_t_map2(b, TN_S_shr_arith, key, tn_t_const(b, scalar, last));
+    return tn_t_map2(b, TN_S_xor, key, tn_t_map2(b, TN_S_and, sign, tn_t_const(b, scalar, rest)));
+}
+
+static tn_tvalue *emit_scalar_fn(tn_tbuilder *b, const tn_op *op, tn_tvalue **x)
+{
+    for (int i = 0; i < op->noperands && is_total_order(op); i++)
+        x[i] = order_key(b, x[i]);
+    return tn_t_map(b, tn_op_scalar(op), x, op->noperands);
+}
+
 static tn_tvalue *emit_point(emitter *E, demand *d)
 {
     const tn_op *op = d->op;
@@ -444,7 +467,7 @@ static tn_tvalue *emit_point(emitter *E, demand *d)
         tn_tvalue *x[3];
         for (int i = 0; i < op->noperands; i++)
             x[i] = emit_operand(E, d, i);
-        return tn_t_map(&E->b, fn, x, op->noperands);
+        return emit_scalar_fn(&E->b, op, x);
     }
     switch (op->code) {
     case TN_OP_convert:
@@ -643,7 +666,7 @@ tn_tvalue *emit_scalar_region(emitter *E, tn_tbuilder *b, const tn_block *region
         else if (op->code == TN_OP_convert)
             r = tn_t_cast(b, x[0], op->result->type.dtype);
         else if (fn != TN_SCALAR_NONE)
-            r = tn_t_map(b, fn, x, op->noperands);
+            r = emit_scalar_fn(b, op, x);
         else
             r = x[0]; /* a reshape or broadcast of a scalar */
         *tn_map_at(&values, TN_KEY(op->result)) = r;
@@ -988,11 +1011,20 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
     for (int at = 0; at < g->ndims; at++)
         if (g->order[at] != vector && !g->dim[g->order[at]].absorbed && !tn_dim_is(g->dim[g->order[at]].extent, 1))
             row = g->order[at]; /* the innermost of the others */
+    bool turned = false;
+    for (int j = 0; j < g->ndims; j++) /* or the one along which an operand lies: blocks of both are turned together */
+        if (j != vector && votes.unit[j] && !g->dim[j].absorbed && !g->dim[j].fold) {
+            row = j;
+            turned = true;
+        }
     int64_t columns = 1, rows = 1;
     if (vector >= 0) {
         int64_t n = extent_or(fuse_whole_extent(F, g, vector), 1024);
         columns = tn_min(pow2_ceil(n), 8192);
-        if (row >= 0)
+        if (turned) {
+            columns = tn_min(columns, 256);
+            rows = tn_min(64, pow2_ceil(extent_or(fuse_whole_extent(F, g, row), 64)));
+        } else if (row >= 0)
             rows = tn_max(1, tn_min(4096 / columns, pow2_ceil(extent_or(fuse_whole_extent(F, g, row), 64))));
     }
     bool two = row >= 0 && rows > 1;

@@ -51,8 +51,6 @@ static const char *conv_unsupported(const tn_op *op)
     return NULL;
 }
 
-static bool is_total_order(const tn_op *op) { return tn_attr_int(op, TN_A_total_order, 0) && tn_is_float(tn_operand(op, 0)->type.dtype); }
-
 static bool known_precision(const tn_op *op)
 {
     int64_t e = tn_attr_int(op, TN_A_exponent_bits, 0), m = tn_attr_int(op, TN_A_mantissa_bits, 0);
@@ -72,8 +70,6 @@ const char *op_unsupported(const tn_op *op)
         return reduce_unsupported(op);
     case TN_OP_convolution:
         return conv_unsupported(op);
-    case TN_OP_compare:
-        return is_total_order(op) ? "total order of floats" : NULL;
     case TN_OP_reduce_precision:
         return known_precision(op) ? NULL : "only e8m7 and e5m10 have a lowering";
     case TN_OP_bitcast_convert:

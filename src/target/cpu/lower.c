@@ -756,6 +756,136 @@ static int store_vector_axis(const lower *L, const tn_top *store)
     return rank - 1;
 }
 
+/* min(most, total - at), constant where every block is whole. */
+tn_lvalue *lower_block_count(tn_lbuilder *b, tn_lvalue *total, tn_lvalue *at, int64_t most)
+{
+    int64_t n;
+    if (tn_l_is_const(total, &n) && n % most == 0)
+        return tn_l_index(b, most);
+    return tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, total, at), tn_l_index(b, most));
+}
+
+/* Opens `for (at = 0 to count by step)`, but where one trip is sure. */
+tn_lvalue *lower_block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, int64_t step)
+{
+    int64_t n;
+    if (tn_l_is_const(count, &n) && n > 0 && n <= step)
+        return tn_l_index(b, 0);
+    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), count, tn_l_index(b, step), TN_FOR_SERIAL);
+    *b = tn_l_in(b, loop->region[0]);
+    return loop->region[0]->arg;
+}
+
+
+/* ---- stores that turn their operand ---- */
+
+/* Loads of the stored expression whose elements lie along `u` while the store's lie along `v`. Read as they are stored they would be gathered a line
+ * an element; block by block through a small buffer, both sides move whole vectors. */
+typedef struct turned {
+    const tn_top *load[4];
+    int n, u;
+} turned;
+
+static bool axis_stride(const tn_top *access, int axis, tn_dim *stride, tn_dim *shape, const tn_tvalue **start)
+{
+    bool found = false;
+    for (int d = 0; d < access->view->rank; d++) {
+        const tn_subscript *s = &access->subscript[d];
+        for (int i = 0; i < (s->block ? 1 : s->naxes); i++) {
+            if (s->axis[i] != axis)
+                continue;
+            if (!s->block || found)
+                return false;
+            found = true;
+            *stride = access->view->stride[d];
+            *shape = access->view->shape[d];
+            *start = s->value;
+        }
+    }
+    return found;
+}
+
+/* The store's bounds along u and v are the load's: every element that is stored is loaded from inside. */
+static bool same_bound(lower *L, const tn_top *store, const tn_top *load, int axis, bool contiguous)
+{
+    tn_dim stride, shape;
+    const tn_tvalue *start;
+    axis_bound bound = lower_store_bound(store, axis);
+    return axis_stride(load, axis, &stride, &shape, &start) && bound.start == start && tn_dim_eq(L->session, bound.limit, shape) &&
+           (contiguous ? tn_dim_is(stride, 1) : !tn_dim_is(stride, 1) && !tn_dim_is(stride, 0));
+}
+
+static void find_turned(lower *L, const tn_top *store, const tn_tvalue *v, int vector, turned *found)
+{
+    const tn_top *op = v->def;
+    if (!op || tn_map_get(&L->places, TN_KEY(v)))
+        return;
+    if (op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast)
+        for (int i = 0; i < op->noperands; i++)
+            find_turned(L, store, op->operand[i], vector, found);
+    if (op->code != TN_T_load || op->view->nguards || op->view->padded || op->view->panel || found->n == 4)
+        return;
+    for (int u = 0; u < v->type.rank; u++)
+        if (u != vector && (found->n == 0 || u == found->u) && v->type.extent[u].size > 1 && same_bound(L, store, op, u, true) &&
+            same_bound(L, store, op, vector, false)) {
+            for (int i = 0; i < found->n; i++)
+                if (found->load[i] == op)
+                    return;
+            found->u = u;
+            found->load[found->n++] = op;
+            return;
+        }
+}
+
+/* Walks a block's elements with `fast` innermost; gives the position in the block too. */
+typedef struct block_walk {
+    tn_lvalue *at[2]; /* in the block: slow, fast */
+} block_walk;
+
+static block_walk walk_block(lower *L, tn_lbuilder *b, int slow, int fast, tn_lvalue *const *origin, tn_lvalue *const *count, const axis_bound *bound, tn_lvalue **idx)
+{
+    block_walk w;
+    int axes[2] = {slow, fast};
+    for (int i = 0; i < 2; i++) {
+        tn_lop *loop = tn_l_for(b, i ? "fast" : "slow", tn_l_index(b, 0), count[axes[i]], tn_l_index(b, 1), i ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+        *b = tn_l_in(b, loop->region[0]);
+        w.at[i] = loop->region[0]->arg;
+        idx[axes[i]] = tn_l_fn2(b, TN_S_add, origin[axes[i]], w.at[i]);
+        lower_fact(L, &bound[axes[i]], idx[axes[i]]);
+    }
+    return w;
+}
+
+static void store_turned(lower *L, tn_lbuilder *b, const tn_top *op, int vector, const turned *t, tn_lvalue **idx)
+{
+    enum { BLOCK = 32, PITCH = BLOCK + 1 }; /* the pitch keeps a column's elements in different cache sets */
+    int u = t->u, v = vector;
+    tn_lvalue *origin[TN_TILE_RANK], *count[TN_TILE_RANK], *buffer[4];
+    axis_bound bound[TN_TILE_RANK];
+    for (int i = 0; i < t->n; i++)
+        buffer[i] = tn_l_alloc(b, "turn", t->load[i]->result->type.dtype, TN_SPACE_LOCAL, BLOCK * PITCH);
+    for (int i = 0; i < 2; i++) {
+        int axis = i ? v : u;
+        bound[axis] = lower_store_bound(op, axis);
+        tn_lvalue *total = lower_axis_count(L, b, op->operand[0]->type.extent[axis].size, &bound[axis]);
+        origin[axis] = lower_block_loop(b, i ? "v0" : "u0", total, BLOCK);
+        count[axis] = lower_block_count(b, total, origin[axis], BLOCK);
+    }
+    for (int i = 0; i < t->n; i++) {
+        tn_lbuilder in = *b;
+        scope s = lower_open(L);
+        block_walk w = walk_block(L, &in, v, u, origin, count, bound, idx);
+        tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, w.at[0], tn_l_index(&in, PITCH)), w.at[1]);
+        tn_l_store(&in, buffer[i], at, lower_element(L, &in, t->load[i]->result, idx).value, NULL);
+        lower_close(L, s);
+    }
+    block_walk w = walk_block(L, b, u, v, origin, count, bound, idx);
+    tn_lvalue *at = tn_l_fn2(b, TN_S_add, w.at[0], tn_l_fn2(b, TN_S_mul, w.at[1], tn_l_index(b, PITCH)));
+    for (int i = 0; i < t->n; i++)
+        lower_memo(L, t->load[i]->result, idx, (element){tn_l_load(b, buffer[i], at, 1, NULL, NULL), NULL});
+    lower_store_element(L, b, op, idx);
+}
+
 static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->operand[0]->type;
@@ -763,14 +893,20 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lbuilder in = *b;
     scope s = lower_open(L);
     int vector = store_vector_axis(L, op);
+    turned t = {.n = 0};
+    if (type->rank >= 2)
+        find_turned(L, op, op->operand[0], vector, &t);
     for (int i = 0; i <= type->rank; i++) {
         int axis = i < type->rank ? i : vector; /* the vector axis comes last */
-        if (type->rank == 0 || (i < type->rank && i == vector))
+        if (type->rank == 0 || (i < type->rank && i == vector) || (t.n && (axis == t.u || axis == vector)))
             continue;
         axis_bound bound = lower_store_bound(op, axis);
         idx[axis] = lower_open_axis(L, &in, axis, type->extent[axis].size, &bound, i < type->rank ? TN_FOR_SERIAL : TN_FOR_VECTOR);
     }
-    lower_store_element(L, &in, op, idx);
+    if (t.n)
+        store_turned(L, &in, op, vector, &t, idx);
+    else
+        lower_store_element(L, &in, op, idx);
     lower_close(L, s);
 }
 
@@ -1198,6 +1334,58 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
     lower_close(L, s);
 }
 
+/* Several vectors of the last kept axis at once: more sums in flight, and whole lines where the folded axis jumps from row to row. What does not fill a
+ * block is left to fold_serial, from the returned index on. */
+static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **kept_idx, place *const *out, const axis_bound *bound,
+                              tn_lvalue *count)
+{
+    enum { VECTORS = 4 };
+    const tn_ttype *type = &f->value[0]->type;
+    int last = f->kept[f->nkept - 1];
+    int64_t width = L->machine->vector.bits / widest_bits(f), known;
+    tn_lvalue *zero = tn_l_index(b, 0);
+    if (type->extent[last].size < VECTORS * width || (tn_l_is_const(count, &known) && known < VECTORS * width))
+        return zero;
+    tn_lvalue *size = tn_l_index(b, VECTORS * width);
+    tn_lvalue *whole = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_max, count, zero), size), size);
+    tn_lop *loop = tn_l_for(b, "block", zero, whole, size, TN_FOR_SERIAL);
+    tn_lbuilder at = tn_l_in(b, loop->region[0]), lane;
+    tn_lvalue *part[VECTORS][16], *l;
+    for (int v = 0; v < VECTORS; v++) {
+        allocate_parts(&at, f, "part", TN_SPACE_REG, width, part[v]);
+        l = lower_vector_loop(&at, width, &lane);
+        set_identities(&lane, f, part[v], l);
+    }
+    tn_lbuilder in = at;
+    scope s = lower_open(L);
+    lower_open_ranges(L, &in, f->op);
+    for (int i = 0; i < type->rank; i++)
+        if (f->folded[i]) {
+            axis_bound folded = folding_bound(L, f, i);
+            idx[i] = lower_open_axis(L, &in, i, type->extent[i].size, &folded, TN_FOR_SERIAL);
+        }
+    for (int v = 0; v < VECTORS; v++) {
+        scope inner = lower_open(L);
+        tn_lvalue *base = tn_l_fn2(&in, TN_S_add, loop->region[0]->arg, tn_l_index(&in, v * width));
+        l = lower_vector_loop(&in, width, &lane);
+        idx[last] = tn_l_fn2(&lane, TN_S_add, base, l);
+        lower_fact(L, bound, idx[last]);
+        element x[16] = {{NULL, NULL}};
+        folding_elements(L, &lane, f, idx, x);
+        accumulate(L, &lane, f->combine, f->n, part[v], l, x);
+        lower_close(L, inner);
+    }
+    lower_close(L, s);
+    for (int v = 0; v < VECTORS; v++) {
+        tn_lvalue *base = tn_l_fn2(&at, TN_S_add, loop->region[0]->arg, tn_l_index(&at, v * width));
+        l = lower_vector_loop(&at, width, &lane);
+        kept_idx[f->nkept - 1] = tn_l_fn2(&lane, TN_S_add, base, l);
+        for (int i = 0; i < f->n; i++)
+            tn_l_store(&lane, out[i]->buffer, lower_place_offset(&lane, out[i], f->nkept, kept_idx), tn_l_load(&lane, part[v][i], l, 1, NULL, NULL), NULL);
+    }
+    return whole;
+}
+
 static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     folding f = folding_of(op);
@@ -1217,9 +1405,17 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
         scope s = lower_open(L);
         for (int i = 0; i < f.nkept; i++) {
             axis_bound bound = lower_bound_outside(op, folding_bound(L, &f, f.kept[i]));
-            bool vector = !lanes && i == f.nkept - 1;
-            kept_idx[i] = idx[f.kept[i]] =
-                lower_open_axis(L, &in, f.kept[i], type->extent[f.kept[i]].size, &bound, vector ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+            int64_t extent = type->extent[f.kept[i]].size;
+            if (lanes || i < f.nkept - 1 || extent == 1) {
+                kept_idx[i] = idx[f.kept[i]] = lower_open_axis(L, &in, f.kept[i], extent, &bound, TN_FOR_SERIAL);
+                continue;
+            }
+            tn_lvalue *count = lower_axis_count(L, &in, extent, &bound);
+            tn_lvalue *from = fold_blocks(L, &in, &f, idx, kept_idx, out, &bound, count);
+            tn_lop *loop = tn_l_for(&in, "i", from, count, tn_l_index(&in, 1), TN_FOR_VECTOR);
+            in = tn_l_in(&in, loop->region[0]);
+            kept_idx[i] = idx[f.kept[i]] = loop->region[0]->arg;
+            lower_fact(L, &bound, kept_idx[i]);
         }
         if (lanes)
             fold_lanes(L, &in, &f, idx, total);

@@ -78,6 +78,8 @@ tn_lvalue *lower_open_axis(lower *L, tn_lbuilder *b, int axis, int64_t extent, c
 void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index);
 void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
 tn_lvalue *lower_vector_loop(tn_lbuilder *b, int64_t n, tn_lbuilder *in);
+tn_lvalue *lower_block_count(tn_lbuilder *b, tn_lvalue *total, tn_lvalue *at, int64_t most);
+tn_lvalue *lower_block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, int64_t step);
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 
 bool lower_depends_on(const tn_top *op, const tn_map *marked);

@@ -348,25 +348,6 @@ static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batc
     lower_close(L, s);
 }
 
-/* min(most, total - at), constant where every block is whole. */
-static tn_lvalue *block_count(tn_lbuilder *b, tn_lvalue *total, tn_lvalue *at, int64_t most)
-{
-    int64_t n;
-    if (tn_l_is_const(total, &n) && n % most == 0)
-        return tn_l_index(b, most);
-    return tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, total, at), tn_l_index(b, most));
-}
-
-static tn_lvalue *block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, int64_t step)
-{
-    int64_t n;
-    if (tn_l_is_const(count, &n) && n > 0 && n <= step)
-        return tn_l_index(b, 0);
-    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), count, tn_l_index(b, step), TN_FOR_SERIAL);
-    *b = tn_l_in(b, loop->region[0]);
-    return loop->region[0]->arg;
-}
-
 /* tile := 0, then += each strip's part, all blocks of rows for one strip before the next. */
 static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *count, tn_lvalue *tile)
 {
@@ -380,7 +361,7 @@ static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, t
     in = tn_l_in(&in, loop->region[0]);
     p->from = loop->region[0]->arg;
     p->to = tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_add, p->from, step), total);
-    tn_lvalue *m0 = block_loop(&in, "m0", count, p->rows);
+    tn_lvalue *m0 = lower_block_loop(&in, "m0", count, p->rows);
     choose_rows(L, &in, p, tn_l_fn2(&in, TN_S_sub, count, m0), batch, m0, n0, count, tile);
     lower_close(L, s);
 }
@@ -399,17 +380,17 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     p->packed = is_packed(L, p->b, p->columns);
     if (!p->packed && (most > 2 || p->N % p->columns)) /* fewer rows do not pay for it, but lanes must not pass the operand's end */
         p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
-    tn_lvalue *n0 = block_loop(&in, "n0", nb, p->columns);
-    tn_lvalue *columns = block_count(&in, nb, n0, p->columns);
+    tn_lvalue *n0 = lower_block_loop(&in, "n0", nb, p->columns);
+    tn_lvalue *columns = lower_block_count(&in, nb, n0, p->columns);
     if (p->panel)
         pack_panel(L, &in, p, batch, n0, columns);
     if (p->strip)
         sum_strips(L, &in, p, batch, n0, mb, tile);
-    tn_lvalue *m0 = block_loop(&in, "m0", mb, p->rows);
+    tn_lvalue *m0 = lower_block_loop(&in, "m0", mb, p->rows);
     tn_lvalue *left = tn_l_fn2(&in, TN_S_sub, mb, m0);
     if (!p->strip)
         choose_rows(L, &in, p, left, batch, m0, n0, mb, tile);
-    epilogue(L, &in, p, batch, m0, n0, block_count(&in, mb, m0, p->rows), columns, tile);
+    epilogue(L, &in, p, batch, m0, n0, lower_block_count(&in, mb, m0, p->rows), columns, tile);
     lower_close(L, s);
 }
 
