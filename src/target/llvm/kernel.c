@@ -92,6 +92,12 @@ static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
     int lanes = op->operand[0]->type.lanes;
     if (lanes & (lanes - 1))
         return tn_emit_refuse(e, tn_emit_type(e, dtype, 1), "hreduce over %d lanes, which is no power of two", lanes);
+    bool any = op->fn == TN_S_or || op->fn == TN_S_add || op->fn == TN_S_max, all = op->fn == TN_S_and || op->fn == TN_S_mul || op->fn == TN_S_min;
+    if (dtype == TN_BOOL && (any || all)) { /* a mask register is one number */
+        LLVMTypeRef bits = LLVMIntTypeInContext(e->context, (unsigned)lanes);
+        LLVMValueRef mask = LLVMBuildBitCast(e->builder, x, bits, "");
+        return LLVMBuildICmp(e->builder, any ? LLVMIntNE : LLVMIntEQ, mask, any ? LLVMConstNull(bits) : LLVMConstAllOnes(bits), "");
+    }
     for (int half = lanes / 2; half > 0; half /= 2) {
         LLVMValueRef args[2] = {tn_emit_slice(e, x, 0, half), tn_emit_slice(e, x, half, half)};
         x = tn_emit_fn(e, op->fn, dtype, args);
