@@ -252,9 +252,9 @@ static tn_tvalue *load_at(emitter *E, const location *l, const fmap *m, tn_dtype
         nblocks += subs[d].block || subs[d].naxes;
     tn_tvalue *v = tn_t_load(&E->b, view, subs, nblocks ? emitter_type(E, dtype) : tn_tscalar(dtype));
     if (nblocks && E->phase && E->last_sweep[arg] != E->phase) {
+        E->row_load[arg][E->sweeps[arg] > 0] = v->def;
         E->sweeps[arg]++;
         E->last_sweep[arg] = E->phase;
-        E->last_load[arg] = v->def;
     }
     return v;
 }
@@ -1043,17 +1043,33 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
     emitter_finish(E, steps);
 }
 
-/* A row that several sweeps read comes from memory in the first, from the cache in the others: the last one asks for the next row, so that memory
- * works while this row is computed and stored. */
-static void prefetch_rows(emitter *E)
+static bool lies_alike(const tn_view *a, const tn_view *b)
+{
+    bool alike = a->rank == b->rank && a->offset == b->offset;
+    for (int d = 0; alike && d < a->rank; d++)
+        alike = a->stride[d] == b->stride[d] && a->shape[d] == b->shape[d];
+    return alike;
+}
+
+/* A row that several sweeps read comes from memory in the first, from the cache in the others. So that memory works all the while: the first sweep asks
+ * for the result's row, which will be written, the second for the next program's row. */
+static void prefetch_rows(emitter *E, const tn_top *store)
 {
     for (int i = 0; i < E->nargs; i++) {
         if (E->sweeps[i] < 2 || E->kernel->buffers.at[i].mode != TN_READ)
             continue;
-        char label[16];
-        snprintf(label, sizeof label, "row%d", i);
-        E->last_load[i]->label = tn_intern_z(E->F->session, label);
-        tn_schedule_set(E->kernel, label, "prefetch", 1);
+        for (int sweep = 0; sweep < 2; sweep++) {
+            tn_top *load = E->row_load[i][sweep];
+            char label[16];
+            snprintf(label, sizeof label, "row%d_%d", i, sweep);
+            if (sweep == 0 && !(store && lies_alike(load->view, store->view)))
+                continue;
+            load->label = tn_intern_z(E->F->session, label);
+            tn_schedule_set(E->kernel, label, "prefetch", sweep);
+            if (sweep == 0)
+                tn_schedule_set(E->kernel, label, "prefetch-buffer", store->view->buffer);
+        }
+        return; /* one row: more would crowd each other out */
     }
 }
 
@@ -1134,6 +1150,7 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
     }
     E->row_axes = E->rank;
     demand *reductions[FUSE_OPS], *root = g->demands.at[0];
+    tn_top *last = NULL; /* the store of a result that runs over the folded dims */
     int n = 0;
     for (size_t k = g->demands.len; k-- > 0;)
         if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
@@ -1161,6 +1178,7 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         tn_tblock *inner = E->b.block;
         enter_full(E, inner, starts, plan.dim, plan.n, plan.axis, plan.step);
         emit_store(E, fuse_location(F, root->op->result), root->map, emit_full_tile(E, emit_demand(E, root)));
+        last = E->b.block->last;
         for (tn_tblock *block = inner; block != outer; block = block->parent->block) {
             E->b.block = block;
             tn_t_yield(&E->b, NULL, 0);
@@ -1168,7 +1186,7 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         leave_full(E, outer, plan.dim, plan.n);
     }
     if (plan.lanes)
-        prefetch_rows(E);
+        prefetch_rows(E, last);
     emitter_finish(E, steps);
 }
 

@@ -164,9 +164,9 @@ typedef struct emitter {
     int row_axes;                    /* leading tile axes that row values have */
     tn_map views;                    /* cache */
     TN_VEC(const tn_op *) ops;
-    /* by parameter: how many phases loaded from it, and the last load: rows that several sweeps read are asked for early */
+    /* by parameter: how many phases loaded from it, the last of them, and the loads of the first two (prefetch_rows) */
     int sweeps[FUSE_ARGS], last_sweep[FUSE_ARGS];
-    tn_top *last_load[FUSE_ARGS];
+    tn_top *row_load[FUSE_ARGS][2];
 } emitter;
 emitter *emitter_new(fuser *F, group *g, const char *stem);
 /* kernel parameter for a program buffer */

@@ -155,6 +155,11 @@ struct tn_tblock {
  *   vector-axis     of a fold or store: which tile axis the vectors walk (default: the last)
  *   lanes           of a fold: partial results kept (default 4 vectors)
  *   rows, columns   of a dot: register tile (default: the machine's)
+ *                   of a store: the same of parameter number `prefetch-buffer`, which lies as the stored view does
+ *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
+ *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
+ *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)
+ *   prefetch-buffer of such a load: the parameter to ask for instead, which lies as the loaded view does (a result's row, before it is written)
  *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
  *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
  *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)

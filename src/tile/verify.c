@@ -762,7 +762,8 @@ static const struct {
 } keys[] = {
     {"threads-grain", ON_KERNEL, 1, INT64_MAX}, {"vector-axis", ON_FOLD | ON_STORE, 0, TN_TILE_RANK - 1}, {"lanes", ON_FOLD, 1, 4096},
     {"rows", ON_FOLD | ON_DOT, 1, 64},          {"columns", ON_FOLD | ON_DOT, 1, 4096},
-    {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 1, 64},
+    {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 0, 64},
+    {"prefetch-buffer", ON_LOAD, 0, 1 << 16},
     {"strip", ON_FOLD | ON_DOT, 0, 1 << 20},    {"ahead", ON_FOLD | ON_DOT, 0, 64},
 };
 

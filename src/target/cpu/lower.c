@@ -420,12 +420,13 @@ static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *con
 /* Asks for the element that the program `ahead` of this one will load here: along the innermost grid coordinate that moves the load. */
 static void prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *offset)
 {
-    int64_t ahead = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch", 0) : 0;
+    int64_t ahead = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch", -1) : -1;
     const tn_trange *innermost = L->kernel->grid.len ? &L->kernel->grid.at[L->kernel->grid.len - 1] : NULL;
-    for (int d = 0; ahead && innermost && d < op->view->rank; d++)
+    for (int d = 0; ahead >= 0 && innermost && d < op->view->rank; d++)
         if (op->subscript[d].value == innermost->value) {
             tn_lvalue *by = times_dim(L, b, tn_l_index(b, ahead * innermost->step.size), op->view->stride[d]);
-            tn_l_prefetch(b, L->buffer[op->view->buffer], tn_l_fn2(b, TN_S_add, offset, by), 2);
+            tn_l_prefetch(b, L->buffer[tn_schedule_get(&L->kernel->schedule, op->label, "prefetch-buffer", op->view->buffer)],
+                          tn_l_fn2(b, TN_S_add, offset, by), 2);
             return;
         }
 }
