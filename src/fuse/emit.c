@@ -1060,7 +1060,7 @@ static void prefetch_rows(emitter *E, const tn_top *store)
             continue;
         for (int sweep = 0; sweep < 2; sweep++) {
             tn_top *load = E->row_load[i][sweep];
-            char label[16];
+            char label[32];
             snprintf(label, sizeof label, "row%d_%d", i, sweep);
             if (sweep == 0 && !(store && lies_alike(load->view, store->view)))
                 continue;
