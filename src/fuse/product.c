@@ -432,7 +432,7 @@ static void choose_tiles(fuser *F, const group *g, axes *x, int64_t panel, bool 
     tn_dim one = tn_dim_const(F->session, 1);
     tn_dim m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
     int64_t rows = tn_dim_is_const(m) ? m->value : 256, columns = tn_dim_is_const(n) ? n->value : 256;
-    int64_t most_rows = t->dot_rows * (packed ? 16 : 64), most_columns = panel * 4;
+    int64_t most_rows = t->dot_rows * (packed ? 16 : 64), most_columns = panel * 16;
     x->M = rows < t->dot_rows ? pow2_ceil(tn_max(rows, 1)) : t->dot_rows;
     while (x->M < rows && x->M < most_rows)
         x->M *= 2;
