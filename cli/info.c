@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "import/import.h"
 #include "target/target.h"
 
 static void print_value(const char *what, size_t i, const tn_value_info *info)
@@ -42,6 +43,26 @@ static void print_machine(cli *c)
     }
 }
 
+/* Of a network that Tenon can't take: what it is made of, as far as the file was read, and what is missing. */
+static void print_unsupported(cli *c)
+{
+    tn_session *session = tn_session_new();
+    tn_model model;
+    jmp_buf oom;
+    if (!session)
+        return;
+    session->arena.on_oom = &oom;
+    if (!setjmp(oom) && tn_import_onnx(session, c->file, &(tn_import_options){.fold_bytes = 0}, &model) == TN_UNSUPPORTED) {
+        printf("operators:\n");
+        for (size_t i = 0; i < model.operators.len; i++)
+            printf("  %-28s %lld\n", tn_map_key_str(&model.operators, i), (long long)(intptr_t)tn_map_value(&model.operators, i));
+        printf("unsupported:\n");
+        for (size_t i = 0; i < model.unsupported.len; i++)
+            printf("  %s\n", model.unsupported.at[i]);
+    }
+    tn_session_free(session);
+}
+
 int cli_info(cli *c)
 {
     tn_network *network = NULL;
@@ -53,6 +74,8 @@ int cli_info(cli *c)
     cli_progress_end(c);
     if (status == TN_OK)
         print_network(network);
+    else if (status == TN_UNSUPPORTED)
+        print_unsupported(c);
     int code = cli_fail(c, status);
     tn_network_free(network);
     return code;
