@@ -35,7 +35,7 @@ typedef struct maker {
     int64_t size[R_RUNS][R_SYMBOLS]; /* of the symbols, by run */
     tn_dim extent[6];                /* sizes that the graph's shapes are made of */
     int nextents;
-    bool special;                    /* NaN and infinities among the inputs */
+    bool special;                    /* NaN and infinities may occur */
     int64_t most_elements;           /* of one value */
     tn_tensor *input[R_RUNS][R_INPUTS];
 } maker;
@@ -421,7 +421,9 @@ static rvalue *make_arithmetic(maker *k)
     case 6:
         if (integer || !exact)
             return integer ? keep(k, tn_binary_b(&k->b, TN_OP_xor, x->v, y->v), true, 0, 0) : NULL;
-        return keep(k, tn_binary_b(&k->b, TN_OP_remainder, x->v, y->v), true, a, 0);
+        if (b + 1 > most_whole(dtype))
+            return NULL;
+        return keep(k, tn_binary_b(&k->b, TN_OP_remainder, x->v, one_plus_abs(k, y->v)), true, a, 0); /* by 0 it would be NaN */
     case 7: return keep(k, tn_binary_b(&k->b, one_in(k, 2) ? TN_OP_and : TN_OP_or, x->v, y->v), true, 0, 0);
     case 8: return keep(k, tn_binary_b(&k->b, (const tn_opcode[]){TN_OP_shift_left, TN_OP_shift_right_arithmetic, TN_OP_shift_right_logical}[below(k, 3)], x->v, y->v), true, 0, 0);
     default: return keep(k, tn_binary_b(&k->b, TN_OP_power, x->v, y->v), true, 0, 0);
@@ -789,7 +791,12 @@ static rvalue *make_reduce(maker *k)
         return keep(k, tn_reduce(&k->b, one_in(k, 2) ? TN_OP_and : TN_OP_or, x->v, axes, n), true, 0, 0);
     if (any_int(x))
         return keep(k, tn_reduce(&k->b, (const tn_opcode[]){TN_OP_add, TN_OP_multiply, TN_OP_maximum, TN_OP_minimum, TN_OP_xor}[below(k, 5)], x->v, axes, n), true, 0, 0);
-    if (one_in(k, 2)) /* an empty maximum is infinite: exact */
+    for (int r = 0; r < k->nruns; r++) /* an empty maximum is infinite */
+        for (int i = 0; i < n; i++) {
+            int64_t size = 0;
+            k->special |= dim_in_run(k, r, x->v->type.dim[axes[i]], &size) && size == 0;
+        }
+    if (one_in(k, 2))
         return same_kind(k, tn_reduce(&k->b, one_in(k, 2) ? TN_OP_maximum : TN_OP_minimum, x->v, axes, n), x);
     return settle(k, keep_whole(k, tn_reduce(&k->b, TN_OP_add, x->v, axes, n), x->exact, x->bound * count, x->error * count, count));
 }
