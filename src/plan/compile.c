@@ -38,6 +38,25 @@ static bool block_traps(const tn_lblock *block)
     return false;
 }
 
+static bool has_sized_alloc(const tn_lblock *block)
+{
+    for (const tn_lop *op = block->first; op; op = op->next) {
+        if (op->code == TN_L_alloc && op->size < 0)
+            return true;
+        for (int i = 0; i < op->nregions; i++)
+            if (has_sized_alloc(op->region[i]))
+                return true;
+    }
+    return false;
+}
+
+/* Scratch is asked for at each change of sizes, so what does not depend on them is found once. */
+static int64_t fixed_scratch(const tn_lfunc *loop)
+{
+    int64_t bytes;
+    return !has_sized_alloc(loop->body) && tn_kernel_scratch(loop, NULL, &bytes) ? bytes : -1;
+}
+
 static void find_sizes(tn_exec *exec, tn_exec_kernel *kernel)
 {
     const tn_lfunc *loop = kernel->loop;
@@ -57,10 +76,12 @@ static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_
 {
     tn_session *session = exec->session;
     tn_lfunc *loop;
+    if (options->verify)
+        TN_TRY(tn_tile_verify(tile));
     TN_TRY(tn_cpu_lower(session, tile, exec->machine, &loop));
     tn_pass_options pass = {.vector = exec->machine->vector};
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
-    tn_exec_kernel kernel = {.tile = tile, .loop = loop, .symbol = loop->name, .traps = block_traps(loop->body)};
+    tn_exec_kernel kernel = {.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = block_traps(loop->body)};
     find_sizes(exec, &kernel);
     TN_PUSH(&session->arena, &exec->kernels, kernel);
     return TN_OK;

@@ -26,6 +26,7 @@ typedef struct tn_exec_kernel {
     tn_kernel_fn fn;
     int nsizes;
     int *size;              /* symbol slot of each size parameter */
+    int64_t scratch;        /* bytes a worker; -1: depends on the sizes */
     bool traps;             /* scratch begins with the line of a failed check */
 } tn_exec_kernel;
 
@@ -70,7 +71,7 @@ typedef struct tn_exec_options {
     const char *loop_passes;   /* NULL: tn_loop_pipeline */
     const char *print_after;
     int level;                 /* LLVM code generation 0-3 */
-    bool verify;               /* Loop IR after every pass */
+    bool verify;               /* Tile IR before lowering, Loop IR after every pass */
     bool no_reuse;             /* every buffer has memory of its own: a plan at fault shows by comparison */
 } tn_exec_options;
 
