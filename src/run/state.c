@@ -136,7 +136,8 @@ static tn_status plan_launch(struct tn_context *s, int index)
     tn_launch *l = &s->launch[index];
     for (int i = 0; i < kernel->nsizes; i++)
         l->sizes[i] = s->values.value[kernel->size[i]];
-    if (!count_programs(s, kernel->tile, &l->programs) || !tn_kernel_scratch(kernel->loop, l->sizes, &l->scratch))
+    l->scratch = kernel->scratch;
+    if (!count_programs(s, kernel->tile, &l->programs) || (l->scratch < 0 && !tn_kernel_scratch(kernel->loop, l->sizes, &l->scratch)))
         return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: its grid or scratch memory overflows for these sizes", step->name);
     l->work = tn_kernel_work(kernel->tile, &s->values);
     l->traffic = 0;
