@@ -54,6 +54,7 @@ struct tn_context {
     void **segment;      /* by group */
     int64_t *segment_size;
     tn_launch *launch;   /* by step */
+    int64_t *kernel_scratch; /* by kernel, for the current values; -1: not asked for yet */
     void **scratch;      /* by worker */
     int64_t scratch_size;
     bool profiling;

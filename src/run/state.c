@@ -6,6 +6,12 @@
 
 static tn_arena *arena_of(struct tn_context *state) { return &state->arena; }
 
+static void forget_scratch(struct tn_context *s)
+{
+    for (size_t k = 0; k < s->exec->kernels.len; k++)
+        s->kernel_scratch[k] = s->exec->kernels.at[k].scratch;
+}
+
 static void make_arrays(struct tn_context *s)
 {
     const tn_exec *exec = s->exec;
@@ -23,12 +29,14 @@ static void make_arrays(struct tn_context *s)
     s->segment = TN_NEW_ARRAY(arena, void *, ngroups);
     s->segment_size = TN_NEW_ARRAY(arena, int64_t, ngroups);
     s->launch = TN_NEW_ARRAY(arena, tn_launch, nsteps);
+    s->kernel_scratch = TN_NEW_ARRAY(arena, int64_t, exec->kernels.len + 1);
     s->time = TN_NEW_ARRAY(arena, tn_step_time, nsteps);
     s->scratch = TN_NEW_ARRAY(arena, void *, (size_t)tn_pool_threads(s->pool));
     s->ours = TN_NEW_ARRAY(arena, bool, (size_t)exec->noutputs + 1);
     for (size_t i = 0; i < exec->steps.len; i++)
         if (exec->steps.at[i].kernel >= 0)
             s->launch[i].sizes = TN_NEW_ARRAY(arena, int64_t, (size_t)exec->kernels.at[exec->steps.at[i].kernel].nsizes + 1);
+    forget_scratch(s);
     for (size_t b = 0; b < exec->program->buffers.len; b++) {
         s->pointer[b] = (void *)(uintptr_t)exec->buffers[b].fixed;
         s->layout.offset[b] = -1;
@@ -129,6 +137,16 @@ static bool count_programs(const struct tn_context *s, const tn_kernel *kernel, 
     return true;
 }
 
+/* Equal kernels have equal sizes: walking one's code is enough. */
+static bool find_scratch(struct tn_context *s, int index, tn_launch *l)
+{
+    int64_t *known = &s->kernel_scratch[index];
+    if (*known < 0 && !tn_kernel_scratch(s->exec->kernels.at[index].loop, l->sizes, known))
+        return false;
+    l->scratch = *known;
+    return true;
+}
+
 static tn_status plan_launch(struct tn_context *s, int index)
 {
     const tn_exec_step *step = &s->exec->steps.at[index];
@@ -136,8 +154,7 @@ static tn_status plan_launch(struct tn_context *s, int index)
     tn_launch *l = &s->launch[index];
     for (int i = 0; i < kernel->nsizes; i++)
         l->sizes[i] = s->values.value[kernel->size[i]];
-    l->scratch = kernel->scratch;
-    if (!count_programs(s, kernel->tile, &l->programs) || (l->scratch < 0 && !tn_kernel_scratch(kernel->loop, l->sizes, &l->scratch)))
+    if (!count_programs(s, kernel->tile, &l->programs) || !find_scratch(s, step->kernel, l))
         return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: its grid or scratch memory overflows for these sizes", step->name);
     l->work = tn_kernel_work(kernel->tile, &s->values);
     l->traffic = 0;
@@ -154,6 +171,7 @@ tn_status tn_state_plan_group(struct tn_context *s, int group)
     tn_arena_free(&s->work);
     TN_TRY(status);
     TN_TRY(ensure_segment(s, group));
+    forget_scratch(s);
     for (size_t i = 0; i < s->exec->steps.len; i++)
         if (s->exec->steps.at[i].kernel >= 0 && s->exec->steps.at[i].group == group && !s->exec->steps.at[i].step->init)
             TN_TRY(plan_launch(s, (int)i));
