@@ -353,7 +353,9 @@ tn_tvalue *emit_operand(emitter *E, demand *d, int i)
 {
     const tn_value *x = tn_operand(d->op, i);
     const tn_tensor *single = fuse_single_constant(x);
-    if (single && !(d->map->repeated && d->map->guards && all_constant(d->op))) /* a tap outside its window must be absent */
+    const fmap *m = d->argmap[i];
+    bool tap = m && m->repeated && m->guards && (!op_is_point(d->op) || all_constant(d->op)); /* outside its window it must be absent */
+    if (single && !tap)
         return constant_tile(E, single);
     if (d->arg[i])
         return emit_demand(E, d->arg[i]);
