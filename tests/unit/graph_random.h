@@ -151,13 +151,19 @@ static bool some_shape(maker *k, int rank, tn_dim *dims)
 /* Half a unit in the last place of 1. */
 static double rounding(tn_dtype dtype)
 {
-    return dtype == TN_F64 ? 0x1p-53 : dtype == TN_F32 ? 0x1p-24 : dtype == TN_F16 ? 0x1p-11 : 0x1p-8;
+    switch (dtype) {
+    case TN_F64: return 0x1p-53;
+    case TN_F32: return 0x1p-24;
+    case TN_F16: return 0x1p-11;
+    case TN_BF16: return 0x1p-8;
+    case TN_F8E4M3: return 0x1p-4;
+    default: return 0x1p-3;
+    }
 }
 /* What a function of vector mathematics may be off, relative. */
 static double function_error(tn_dtype dtype) { return dtype == TN_F64 ? 0x1p-46 : dtype == TN_F32 ? 0x1p-20 : 4 * rounding(dtype); }
 static double most_whole(tn_dtype dtype) { return 1 / rounding(dtype); }
-static double largest_bound(tn_dtype dtype) { return dtype == TN_F16 ? 512 : 1e4; }
-static bool is_float_of_ours(tn_dtype d) { return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16; }
+static double largest_bound(tn_dtype dtype) { return tn_dtype_bits(dtype) == 8 ? 64 : dtype == TN_F16 ? 512 : 1e4; }
 
 static rvalue *keep(maker *k, tn_value *v, bool exact, double bound, double error)
 {
@@ -209,7 +215,7 @@ static rvalue *settle(maker *k, rvalue *x)
 
 typedef bool wanted(const rvalue *x);
 static bool any_value(const rvalue *x) { return x->v != NULL; }
-static bool any_float(const rvalue *x) { return is_float_of_ours(x->v->type.dtype); }
+static bool any_float(const rvalue *x) { return tn_is_float(x->v->type.dtype); }
 static bool exact_value(const rvalue *x) { return x->exact; }
 static bool any_bool(const rvalue *x) { return x->v->type.dtype == TN_BOOL; }
 static bool any_int(const rvalue *x) { return tn_is_integer(x->v->type.dtype); }
@@ -325,6 +331,9 @@ static rvalue *input_or_constant(maker *k, tn_dtype dtype, int rank, const tn_di
 
 static tn_dtype some_dtype(maker *k)
 {
+    static const tn_dtype rare[] = {TN_F8E4M3, TN_F8E5M2, TN_I4, TN_U4, TN_U16, TN_U64};
+    if (one_in(k, 16))
+        return rare[below(k, (int64_t)TN_COUNT(rare))];
     static const tn_dtype list[] = {TN_F32, TN_F32, TN_F32, TN_F32, TN_F32, TN_F16, TN_BF16, TN_F64, TN_I32, TN_I32, TN_I64, TN_I8, TN_U8, TN_I16, TN_BOOL, TN_U32};
     return list[below(k, (int64_t)TN_COUNT(list))];
 }
@@ -506,7 +515,7 @@ static rvalue *make_bitcast(maker *k)
     rvalue *x = choose(k, exact_value);
     if (!x)
         return NULL;
-    tn_dtype from = x->v->type.dtype, to = from == TN_F32 ? TN_I32 : from == TN_I32 ? TN_U32 : from == TN_F16 || from == TN_BF16 ? TN_I16 : from == TN_I64 ? TN_U64 : from == TN_I8 ? TN_U8 : TN_NO_DTYPE;
+    tn_dtype from = x->v->type.dtype, to = from == TN_F64 ? TN_I64 : from == TN_F32 ? TN_I32 : from == TN_I32 ? TN_U32 : from == TN_F16 || from == TN_BF16 ? TN_I16 : from == TN_I64 ? TN_U64 : from == TN_I8 ? TN_U8 : TN_NO_DTYPE;
     if (to == TN_NO_DTYPE || (tn_is_float(from) && k->special))
         return NULL;
     tn_value *v = x->v;
@@ -718,7 +727,16 @@ static rvalue *make_gather(maker *k)
     }
     if (!fits(k, shape, rank + n - 1))
         return NULL;
-    rvalue *indices = new_input(k, one_in(k, 2) ? TN_I32 : TN_I64, n, dims, largest);
+    rvalue *indices = NULL;
+    for (int tries = 0; tries < 10 && !indices; tries++) { /* computed ones, if there are some of this shape */
+        rvalue *z = &k->value[below(k, k->nvalues)];
+        bool good = (z->v->type.dtype == TN_I32 || z->v->type.dtype == TN_I64) && z->v->type.rank == n;
+        for (int i = 0; good && i < n; i++)
+            good = z->v->type.dim[i] == dims[i];
+        indices = good ? z : NULL;
+    }
+    if (!indices)
+        indices = new_input(k, one_in(k, 2) ? TN_I32 : TN_I64, n, dims, largest);
     if (!indices)
         return NULL;
     for (int i = 0; i < rank; i++)
@@ -729,6 +747,56 @@ static rvalue *make_gather(maker *k)
                        {.name = TN_A_indices_batching_dims},
                        {.name = TN_A_start_index_map, .n = 1, .ints = &a},
                        {.name = TN_A_index_vector_dim, .i = n},
+                       {.name = TN_A_sizes, .n = rank, .dims = sizes}};
+    tn_op *op = tn_build(&k->b, TN_OP_gather, (tn_value *[]){x->v, indices->v}, 2, attrs, (int)TN_COUNT(attrs), NULL, 0);
+    return same_kind(k, op ? op->result : NULL, x);
+}
+
+/* Slices of some size at positions that an index vector gives, for each of a list of vectors. */
+static rvalue *make_slices(maker *k)
+{
+    rvalue *x = choose(k, with_dims);
+    if (!x || x->v->type.rank > 3)
+        return NULL;
+    int rank = x->v->type.rank, nindexed = (int)below(k, rank) + 1, noffset = 0, ncollapsed = 0;
+    int64_t map[TN_MAX_RANK], offsets[TN_MAX_RANK], collapsed[TN_MAX_RANK];
+    tn_dim sizes[TN_MAX_RANK], shape[TN_MAX_RANK], indices_shape[2] = {some_extent(k), number(k, nindexed)};
+    for (int i = 0; i < rank; i++) {
+        int64_t j = below(k, i + 1);
+        map[i] = map[j];
+        map[j] = i;
+    }
+    bool first = one_in(k, 2); /* the list's dim: before the slices' dims, or after */
+    for (int i = 0; i < rank; i++) {
+        tn_dim d = x->v->type.dim[i];
+        int64_t least = most(k, d);
+        for (int r = 0; r < k->nruns; r++) {
+            int64_t n = 0;
+            dim_in_run(k, r, d, &n);
+            least = tn_min(least, n);
+        }
+        bool drop = one_in(k, 2) && least > 0;
+        sizes[i] = drop ? number(k, 1) : tn_dim_is_const(d) && one_in(k, 2) ? number(k, below(k, d->value + 1)) : d;
+        if (drop) {
+            collapsed[ncollapsed++] = i;
+        } else {
+            shape[noffset + first] = sizes[i];
+            offsets[noffset] = noffset + first;
+            noffset++;
+        }
+    }
+    shape[first ? 0 : noffset] = indices_shape[0];
+    if (!fits(k, shape, noffset + 1) || k->nvalues + 2 > R_VALUES)
+        return NULL;
+    rvalue *indices = new_input(k, one_in(k, 2) ? TN_I32 : TN_I64, 2, indices_shape, 4);
+    if (!indices)
+        return NULL;
+    tn_attr attrs[] = {{.name = TN_A_offset_dims, .n = noffset, .ints = offsets},
+                       {.name = TN_A_collapsed_slice_dims, .n = ncollapsed, .ints = collapsed},
+                       {.name = TN_A_operand_batching_dims},
+                       {.name = TN_A_indices_batching_dims},
+                       {.name = TN_A_start_index_map, .n = nindexed, .ints = map},
+                       {.name = TN_A_index_vector_dim, .i = 1},
                        {.name = TN_A_sizes, .n = rank, .dims = sizes}};
     tn_op *op = tn_build(&k->b, TN_OP_gather, (tn_value *[]){x->v, indices->v}, 2, attrs, (int)TN_COUNT(attrs), NULL, 0);
     return same_kind(k, op ? op->result : NULL, x);
@@ -1221,7 +1289,7 @@ static recipe *const recipes[] = {
     make_logic,      make_compare,  make_select,    make_select,      make_clamp,       make_convert,     make_bitcast,    make_reshape,    make_reshape,    make_transpose,
     make_transpose,  make_broadcast, make_slice,    make_pad,         make_concatenate, make_reverse,     make_iota,       make_gather,     make_dynamic,    make_reduce,
     make_reduce,     make_reduce,   make_softmax,   make_layer_norm,  make_arg_max,     make_window,      make_dot,        make_dot,        make_convolution, make_convolution,
-    make_sort,       make_scatter,  make_if,          make_while,       make_integer_dot, make_reduce_precision,
+    make_sort,       make_scatter,  make_if,          make_while,       make_integer_dot, make_reduce_precision, make_slices,
 };
 
 static int output_count(const maker *k) { return k->graph->body->last->noperands; }
