@@ -103,15 +103,14 @@ static int add_block(flattening *f, const tn_steps *steps, bool init, int parent
     return index;
 }
 
-/* Symbols of the graph's inputs and facts first, in order: slots are then the same for every compile. */
+/* Symbols of the graph's inputs first, in order: slots are then the same for every compile. Those that only a fact of the graph names get none: nothing
+ * defines them any more, so nothing depends on the fact. */
 static void take_graph_symbols(flattening *f)
 {
     const tn_graph *graph = f->exec->program->graph;
     for (int i = 0; i < graph->body->nargs; i++)
         for (int d = 0; d < graph->body->arg[i]->type.rank; d++)
             dim_group(f, graph->body->arg[i]->type.dim[d]);
-    for (size_t i = 0; i < graph->equal.len; i++)
-        dim_group(f, graph->equal.at[i].a), dim_group(f, graph->equal.at[i].b);
 }
 
 static int kernel_group(flattening *f, const tn_kernel *kernel)
