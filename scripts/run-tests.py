@@ -3,7 +3,7 @@
 
   --build DIR    the build whose unit tests, IR tests and `tenon` are run (a sanitizer build, as a rule)
   --release DIR  the build whose `tenon` the Python tests run; default: --build
-  --only PART    layering, unit, lit or python; may be given more than once
+  --only PART    source, unit, lit or python; may be given more than once
 
 Python tests find the programs in the environment: TENON (release) and TENON_CHECKED (the --build one)."""
 import argparse
@@ -41,9 +41,10 @@ def junit_counts(path):
     return passed, failed
 
 
-def layering(args):
-    status = run([sys.executable, ROOT / "scripts/check-layering.py"])
-    return (1, 0) if status == 0 else (0, 1)
+def source(args):
+    checks = [ROOT / f"scripts/check-{what}.py" for what in ("layering", "op-names")]
+    bad = sum(run([sys.executable, check]) != 0 for check in checks)
+    return len(checks) - bad, bad
 
 
 def unit(args):
@@ -86,7 +87,7 @@ def python(args):
     return passed, failed or int(status not in (0, 5))
 
 
-PARTS = {"layering": layering, "unit": unit, "lit": lit, "python": python}
+PARTS = {"source": source, "unit": unit, "lit": lit, "python": python}
 
 
 def main():
