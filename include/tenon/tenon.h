@@ -115,7 +115,7 @@ typedef struct tn_load_options {
 tn_status tn_load_onnx(tn_session *session, const char *path, const tn_load_options *options, tn_network **out);
 /* The same from memory, which must stay as it is while the network lives. `name` stands for the file in diagnostics; external data is refused. */
 tn_status tn_load_onnx_bytes(tn_session *session, const char *name, const void *data, size_t size, const tn_load_options *options, tn_network **out);
-/* A graph in Tenon's own text form (docs/graph-ir.md), the first of the file. */
+/* A graph in the text form that `tenon compile --emit=graph` prints: the first of the file. */
 tn_status tn_load_text(tn_session *session, const char *path, tn_network **out);
 void tn_network_free(tn_network *network); /* NULL is allowed */
 
