@@ -120,6 +120,7 @@ static void share_in_place(tn_exec *exec, const tn_exec_step *s)
             exec->buffers[root].last != s->first)
             continue;
         exec->buffers[out].same_as = root;
+        exec->kernels.at[s->kernel].loop->params.at[s->step->inplace.at[i].in]->readonly = false; /* LLVM may not move its loads past the store */
         lengthen(&exec->buffers[root], exec->buffers[out].first, exec->buffers[out].last);
         return; /* one output a step takes one input */
     }
