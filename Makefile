@@ -44,14 +44,15 @@ asan tsan: %: build-%
 
 static: build-static
 
-# New finds stay in build/fuzz/corpus; the committed seeds are only read.
+# Seeds: small models of the package onnx, and what tests/fuzz/NAME.corpus has. New finds stay in build/fuzz/corpus.
 fuzz: build-fuzz
+	@mkdir -p build/fuzz/seeds && $(PYTHON) tests/fuzz/seeds.py build/fuzz/seeds
 	@set -e; for source in tests/fuzz/*.c; do \
 	    name=$$(basename $$source .c); \
-	    seeds=tests/fuzz/$$name.corpus; \
+	    seeds="build/fuzz/seeds $$(ls -d tests/fuzz/$$name.corpus 2>/dev/null || true)"; \
 	    mkdir -p build/fuzz/corpus/$$name; \
-	    build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 \
-	        -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$( [ -d $$seeds ] && echo $$seeds ); \
+	    build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -max_len=20000 -timeout=20 -rss_limit_mb=4096 \
+	        -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$seeds; \
 	done
 
 clean:

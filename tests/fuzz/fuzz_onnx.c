@@ -1,6 +1,5 @@
 /* libFuzzer target: any bytes as an ONNX file. Nothing may crash, hang, or use more memory than a small multiple of the
- * input; what is accepted must verify. Build with clang and -DTENON_FUZZ=ON, then tests/fuzz/seeds.py CORPUS
- * [FOLDER...]     (small models of the ONNX suite as the first inputs) fuzz_onnx -max_len=20000 -timeout=10 CORPUS */
+ * input; what is accepted must verify. `make fuzz` builds it with clang and starts it from the seeds of seeds.py. */
 #include <stdlib.h>
 
 #include "import/import.h"

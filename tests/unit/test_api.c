@@ -187,7 +187,7 @@ static void text_at_fault_has_a_line(void **state)
 static void every_stage_has_a_text(void **state)
 {
     loaded *l = *state;
-    static const char *const expected[] = {"graph @f", "grid(", "%begin", "define", ".text", "\x7f" "ELF"};
+    static const char *const expected[] = {"graph @f", "grid(", "%begin", "define", ".text", "\177ELF"};
     for (tn_stage s = TN_STAGE_GRAPH; s <= TN_STAGE_OBJECT; s++) {
         char *text;
         size_t size;
