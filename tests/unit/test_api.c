@@ -34,7 +34,7 @@ typedef struct loaded {
 
 static void write_source(loaded *l, const char *text)
 {
-    strcpy(l->path, "/tmp/tenon-XXXXXX.tn");
+    strcpy(l->path, "tenon-test-XXXXXX.tn");
     int fd = mkstemps(l->path, 3);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
