@@ -49,7 +49,7 @@ def source(args):
 
 def unit(args):
     report = scratch("ctest.xml")
-    status = run(["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=ignore", f"-j{args.jobs}",
+    status = run(["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=error", f"-j{args.jobs}",
                   "--test-output-size-passed", 1 << 20, "--test-output-size-failed", 1 << 20, "--output-junit", report])
     passed = failed = 0
     for case in xml.parse(report).getroot().iter("testcase"):
@@ -66,8 +66,6 @@ def unit(args):
 def lit(args):
     report = scratch("lit.json")
     folder = args.build / "tests/lit"
-    if not any((ROOT / "tests/lit").rglob("*.tn")):
-        return 0, 0
     run([pathlib.Path(sys.executable).with_name("lit"), "-q", f"-j{args.jobs}", "-o", report, folder])
     codes = [test["code"] for test in json.loads(report.read_text())["tests"]]
     good = sum(code in ("PASS", "XFAIL", "FLAKYPASS") for code in codes)
@@ -75,8 +73,6 @@ def lit(args):
 
 
 def python(args):
-    if not any((ROOT / "tests").rglob("test_*.py")):
-        return 0, 0
     report = scratch("pytest.xml")
     env = dict(os.environ, TENON=str(args.release / "tenon"), TENON_CHECKED=str(args.build / "tenon"),
                TENON_LIBRARY=str(args.release / "libtenon.so"))
@@ -103,6 +99,7 @@ def main():
     for name in args.only or PARTS:
         start = time.monotonic()
         good, bad = PARTS[name](args)
+        bad = bad or int(not good)  # a part without tests has lost them
         print(f"{name}: {good} passed, {bad} failed, {time.monotonic() - start:.1f} s", flush=True)
         passed += good
         failed += bad
