@@ -225,6 +225,100 @@ tn_status tn_run_reference(tn_session *session, const tn_network *network, const
  * 4e-3 (f16), 3e-2 (bf16), 0.25 (f8); 30 r for the outputs of the whole; NaN where NaN is expected. */
 tn_status tn_check(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs);
 
+/* ---- kernels in Triton's language ---------------------------------------------------------------------------------------------
+ *
+ *     tn_module *module;
+ *     tn_compiled_kernel *kernel;
+ *     int unit;
+ *     const char *arguments[] = {"*f32", "*f32", "*f32", "i32", "=1024"};
+ *     if (tn_module_new(session, &module) || tn_module_add(module, "add.py", 1, text, strlen(text), &unit) ||
+ *         tn_kernel_compile(session, module, unit, "add_kernel", arguments, 5, NULL, &kernel))
+ *         …                                             // tn_diagnostic_at
+ *     tn_kernel_value values[] = {{.pointer = x}, {.pointer = y}, {.pointer = out}, {.integer = n}};
+ *     tn_kernel_launch(kernel, (int64_t[3]){(n + 1023) / 1024, 1, 1}, values, 4);
+ */
+
+typedef struct tn_module tn_module;                   /* texts that hold kernels */
+typedef struct tn_compiled_kernel tn_compiled_kernel; /* one kernel for given types and constants, as machine code */
+
+/* A new, empty module. It lives in the session; free it before. */
+tn_status tn_module_new(tn_session *session, tn_module **out);
+void tn_module_free(tn_module *module); /* NULL is allowed; kernels compiled from it stay */
+/* Adds a text: a Python file (host code in it is skipped) or the source of one function. `file` and `first_line` are for diagnostics. The text is copied. *unit is
+ * its number. TN_INVALID: syntax. */
+tn_status tn_module_add(tn_module *module, const char *file, int first_line, const char *text, size_t size, int *unit);
+/* Makes a global name of a unit a constant, by its text in Python: 64, 'relu', None, tl.float16, (1, 2). As NAME = tl.constexpr(…) in the text does. */
+tn_status tn_module_bind(tn_module *module, int unit, const char *name, const char *literal);
+/* Makes a global name of a unit stand for a function of another unit. */
+tn_status tn_module_bind_function(tn_module *module, int unit, const char *name, int other, const char *function);
+
+typedef struct tn_kernel_parameter {
+    const char *name;
+    int constexpr_;   /* annotated tl.constexpr */
+    int optional;     /* a default, autotune's configurations or heuristics give it */
+    int do_not_specialize;
+    const char *type; /* of an annotation that names one: "f32"; NULL: none */
+} tn_kernel_parameter;
+/* Parameter i of a @triton.jit function. TN_USAGE: no such function, no such parameter. */
+tn_status tn_module_parameter(tn_module *module, int unit, const char *function, size_t i, tn_kernel_parameter *out);
+size_t tn_module_parameter_count(tn_module *module, int unit, const char *function); /* 0: no such function too */
+/* Configurations that @triton.autotune names: how many, and one as text ("BLOCK=128 num_warps=8"; NULL: no such). */
+size_t tn_module_config_count(tn_module *module, int unit, const char *function);
+const char *tn_module_config(tn_module *module, int unit, const char *function, size_t i);
+
+typedef struct tn_kernel_options {
+    const char *machine;     /* as tn_compile_options */
+    int threads;             /* for running; 0: as many CPUs as this process may use */
+    int num_warps, num_stages; /* 0: the configuration's, else 4 and 3; on a CPU only what the kernel reads of them matters */
+    int config;              /* which of autotune's configurations */
+    int debug;               /* tl.device_assert is checked */
+    const char *cache;       /* folder of compiled kernels; NULL: $TENON_CACHE, else $XDG_CACHE_HOME/tenon, else ~/.cache/tenon; "": none */
+    const char *print_after; /* as tn_compile_options */
+    int verify;
+} tn_kernel_options;
+
+/* Compiles a function for one specialisation. arguments: one text a parameter of the function:
+ *   "*f32", "*f32:16"  a pointer (to addresses that 16 divides); "i32", "i64:16", "f32" a number (that 16 divides)
+ *   "i32=1"            an integer that is always 1     "=LITERAL"  a constant, in Python's words     NULL  left out: default, configuration, heuristic
+ *   "desc<f16[64x32]>" a tensor descriptor of blocks of that shape: at launch the pointer, the sizes, the strides in elements
+ * Types: i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2, or Triton's names. A pointer's alignment and a number's divisibility are promises:
+ * tn_kernel_launch refuses what breaks them. options: NULL for the defaults. TN_INVALID: the kernel is at fault; TN_UNSUPPORTED names what Tenon lacks. */
+tn_status tn_kernel_compile(tn_session *session, tn_module *module, int unit, const char *function, const char *const *arguments, size_t narguments,
+                            const tn_kernel_options *options, tn_compiled_kernel **out);
+void tn_compiled_kernel_free(tn_compiled_kernel *kernel); /* NULL is allowed. Before its session */
+/* The compiler's work up to a stage, as tn_emit_stage: TN_STAGE_TILE, _LOOP, _LLVM, _ASM, _OBJECT. */
+tn_status tn_kernel_emit(tn_session *session, tn_module *module, int unit, const char *function, const char *const *arguments, size_t narguments,
+                         const tn_kernel_options *options, tn_stage stage, char **out, size_t *size);
+
+typedef union tn_kernel_value {
+    void *pointer;
+    int64_t integer; /* any integer type, bool */
+    double real;     /* any float type */
+} tn_kernel_value;
+/* Runs the kernel's programs, grid[0] * grid[1] * grid[2] of them (0 of them: nothing is done), over the threads; returns when all are done. values: what is no
+ * constant, in the parameters' order. Any number of threads may launch one kernel at a time. TN_USAGE: the count is wrong, a promise of a type is broken, a size is
+ * negative; TN_INVALID: tl.device_assert failed; TN_NO_MEMORY. tn_kernel_error says more. */
+tn_status tn_kernel_launch(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues);
+/* What went wrong in this thread's last launch of any kernel; "" after success. */
+const char *tn_kernel_error(void);
+/* The same run, slowly, with every access checked. elements: of each value that is a pointer, how many elements it has from there on (-1: not known, not checked);
+ * others are not looked at; NULL: none is known. fresh: nonzero where a pointer's memory holds nothing defined yet; NULL: none. Reports as diagnostics, with file and line and
+ * program: accesses outside, loads of what nothing has stored, elements that two programs touch of which one writes, failed assertions (TN_INVALID); warns where a
+ * masked lane's undefined value is seen. */
+tn_status tn_kernel_check(tn_session *session, const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues,
+                          const int64_t *elements, const int *fresh);
+
+typedef struct tn_kernel_info {
+    size_t nvalues;        /* at launch */
+    size_t code_bytes, scratch_bytes; /* machine code; memory a worker needs */
+    double front_seconds, lower_seconds, emit_seconds, link_seconds;
+    int cached;            /* the machine code came from the disk */
+    int num_warps, num_stages, threads;
+    const char *machine;
+    size_t pointer_accesses; /* accesses that were not recovered into views; notes of the session say why */
+} tn_kernel_info;
+tn_status tn_kernel_describe(const tn_compiled_kernel *kernel, tn_kernel_info *out);
+
 #ifdef __cplusplus
 }
 #endif

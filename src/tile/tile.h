@@ -137,7 +137,7 @@ struct tn_top {
     tn_extent step[TN_TILE_RANK]; /* fold: a range's step; for: step[0] if constant operand is not used */
     bool ordered;             /* fold, reduce: `order tree` (adjacent elements); else any */
     bool reverse;             /* scan */
-    const char *text;         /* print, assert, asm */
+    const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr: memory order and scope, "acq_rel.gpu" */
     const char *label;        /* name by which the schedule speaks of it; NULL: none */
     tn_tblock *block;
     tn_top *prev, *next;
@@ -196,6 +196,7 @@ typedef struct tn_kernel {
     TN_VEC(tn_trange) grid;      /* first is outermost */
     tn_tblock *body;
     tn_schedule schedule;
+    bool overlap;                /* parameters may overlap in memory (user kernels); else they are the same buffer or apart */
     uint32_t next_id;
 } tn_kernel;
 
@@ -209,6 +210,7 @@ tn_kernel *tn_kernel_new(tn_session *session, const char *name);
 int tn_kernel_buffer(tn_kernel *kernel, const char *name, tn_dtype dtype, tn_buffer_mode mode, tn_dim elements);
 tn_view *tn_kernel_view(tn_kernel *kernel, const char *name, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset);
 void tn_view_guard(tn_kernel *kernel, tn_view *view, const tn_dim *coef, tn_dim base, tn_dim limit);
+tn_tvalue *tn_kernel_scalar(tn_kernel *kernel, const char *name, tn_ttype type); /* a pointer starts at the buffer of the same name */
 tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_extent step);
 void tn_schedule_bind(tn_kernel *kernel, const char *param, int64_t value);
 void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int64_t value);
@@ -237,10 +239,30 @@ tn_tvalue *tn_t_broadcast(tn_tbuilder *b, tn_tvalue *x, tn_ttype type, const int
 tn_tvalue *tn_t_permute(tn_tbuilder *b, tn_tvalue *x, const int *axes);
 tn_tvalue *tn_t_reshape(tn_tbuilder *b, tn_tvalue *x, tn_ttype type);
 tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype);
+tn_tvalue *tn_t_join(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y);
+void tn_t_split(tn_tbuilder *b, tn_tvalue *x, tn_tvalue **first, tn_tvalue **second);
+tn_tvalue *tn_t_cat(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, int axis);
+tn_tvalue *tn_t_gather(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *index, int axis);
+tn_tvalue *tn_t_histogram(tn_tbuilder *b, tn_tvalue *x, int64_t bins, tn_dtype dtype); /* bins: of the result's one axis */
+tn_tvalue *tn_t_assume(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *fact);
+void tn_t_assert(tn_tbuilder *b, tn_tvalue *condition, const char *text);
+void tn_t_print(tn_tbuilder *b, const char *text, bool hex, tn_tvalue *const *values, int n);
+/* Pointers. mask, other: NULL: none; scalars go with scalar pointers only: broadcast before. */
+tn_tvalue *tn_t_addptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *offset);
+tn_tvalue *tn_t_load_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other);
+void tn_t_store_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask);
+tn_tvalue *tn_t_atomic_ptr(tn_tbuilder *b, tn_scalar fn, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask, const char *order);
+tn_tvalue *tn_t_cas_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *expected, tn_tvalue *value, const char *order);
+/* A pointer's bits as i64 and back, or as a pointer to another type: bitcast to a type with `pointer` set or i64. Shape of x. */
+tn_tvalue *tn_t_bitcast_type(tn_tbuilder *b, tn_tvalue *x, tn_ttype element);
 /* fold: limits are index values. Fill op->region[0] (body; arguments: the starts) ending in yield, and op->region[1] (combine: 2n scalars -> n), then
  * call tn_t_fold_finish, which makes the results from what the body yields with `axes` removed. */
 tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const tn_extent *steps, int naxes, const int *axes);
 void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities, int n);
+/* Inclusive scan along an axis; fill region[0] as for reduce. */
+tn_top *tn_t_scan(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis, bool reverse, const tn_number *identities);
+/* Stable sort along an axis of n tiles by `before` (region[0]: 2n scalars -> bool), to be filled. */
+tn_top *tn_t_sort(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis);
 tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities); /* fill region[0] */
 /* Fills a combine region with one function: (a, b) -> fn(a, b). */
 void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype);
@@ -272,10 +294,22 @@ size_t tn_tile_size(const tn_kernel *kernel); /* operations, regions included */
 /* Replaces every parameter by what the schedule binds; an unbound one is an error. Runs before a lowering. */
 tn_status tn_tile_bind(tn_kernel *kernel);
 /* Runs every program instance in grid order on host memory, by the definitions above; checks accesses against buffer sizes. */
-typedef struct tn_tile_arg { void *data; int64_t elements; } tn_tile_arg;
+typedef struct tn_tile_arg { void *data; int64_t elements; } tn_tile_arg; /* elements < 0: unknown, not checked */
 tn_status tn_tile_interpret(const tn_kernel *kernel, const tn_tile_arg *buffers,
                             bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context);
-/* Passes on the Tile IR, by name for `tenon opt` (tile-simplify: constants, equal loads, dead operations). */
+/* The checked mode of user kernels: runs it, and reports with the source line and the program's coordinates
+ *   an access outside its buffer, a failed assertion (errors: the run ends), an element that two programs touch, one of them writing without an atomic
+ *   (an error once a line, the run goes on), a load of an element of `fresh` buffers that no store has written (an error once a line);
+ *   warnings, once a line: an absent element (a masked lane without `other`) whose 0 is seen, by a loop that carries it, a branch, a gather or a product. */
+typedef struct tn_tile_check_options {
+    const bool *fresh; /* one a buffer: its contents are undefined at the start; NULL: none */
+    void (*print)(void *context, const char *line); /* what `print` prints; NULL: to stdout */
+    void *context;
+} tn_tile_check_options;
+tn_status tn_tile_check(const tn_kernel *kernel, const tn_tile_arg *buffers, bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context,
+                        const tn_tile_check_options *options);
+/* Passes on the Tile IR, by name for `tenon opt` (tile-simplify: constants, equal loads, dead operations; recover: pointer arithmetic into views, loops of
+ * products into folds). recover leaves a note on the session for each access that stays a pointer access: which fact is missing. */
 typedef struct tn_tile_pass { const char *name; tn_status (*run)(tn_kernel *kernel); } tn_tile_pass;
 extern const tn_tile_pass tn_tile_passes[];
 
