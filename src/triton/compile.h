@@ -158,16 +158,24 @@ typedef struct tn_call {
     const bool *given;     /* was it given, or is it the default? */
     int n;
 } tn_call;
-/* A row of builtins.def: BUILTIN("triton.language", name, "signature as Python writes it", function). A method is a row of the module "tensor", with self first. */
+/* A row of builtins.def: BUILTIN(module, name, "signature as Python writes it", flags, function). Modules: those of the language, and for methods, with
+ * self first, "tensor" (of tensors, block pointers, and numbers, which become tensors), "descriptor", "dtype". */
+enum { TN_T_CONSTANT = 1 /* may run where nothing may be built */, TN_T_SCALAR = 2 /* pure and scalar on scalars: combine functions may call it */ };
 struct tn_builtin {
     const char *module, *name, *signature;
+    unsigned flags;
     bool (*run)(tn_tcompiler *c, const tn_call *call, tn_py *out);
 };
 const tn_builtin *tn_t_builtin_find(const char *module, const char *name); /* NULL: none */
+/* Types and constants of a module: triton.language.float16, .TRITON_MAX_TENSOR_NUMEL, triton.language.PropagateNan.ALL … false: there is none;
+ * *refused, if not NULL then: it exists in Triton, and why Tenon has it not. PropagateNan and other classes: see tn_t_is_module. */
+bool tn_t_constant_member(const char *module, const char *name, tn_py *out, const char **refused);
+bool tn_t_is_module(const char *module); /* has builtins or constants: "triton.language.math", "triton.language.PropagateNan" */
 /* Binds by the signature (same rules and messages as a call of a function), then runs. self: NULL, or the first argument. */
 bool tn_t_builtin_call(tn_tcompiler *c, const tn_ast *at, const tn_builtin *builtin, const tn_py *self, const tn_py *arguments, int n, const char *const *keywords,
                        const tn_py *values, int nkeywords, tn_py *out);
-/* Attributes of a tensor that are no methods: shape, dtype, type, T, numel. */
+/* Attributes that are no methods, of a tensor (shape, dtype, type, T, numel), a block pointer, a descriptor (shape, strides, block_shape, dtype …) or a
+ * type (element_ty, scalar, shape, primitive_bitwidth, name …). What is neither is an error that lists what there is. */
 bool tn_t_tensor_attribute(tn_tcompiler *c, const tn_ast *at, const tn_py *self, const char *name, tn_py *out);
 bool tn_t_tensor_subscript(tn_tcompiler *c, const tn_ast *at, const tn_py *self, const tn_py *index, tn_py *out); /* x[:, None] */
 
