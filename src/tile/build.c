@@ -410,6 +410,26 @@ tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype)
     return tn_top_results(b, tn_top_new(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
 }
 
+tn_tvalue *tn_t_slice(tn_tbuilder *b, tn_tvalue *x, int axis, int64_t start, int64_t extent)
+{
+    tn_ttype type = x->type;
+    assert(axis < type.rank && start % extent == 0 && start + extent <= type.extent[axis].size);
+    type.extent[axis] = tn_extent_const(extent);
+    tn_tvalue *r = unary_as(b, TN_T_slice, x, type);
+    set_axes(r->def, 1, &axis);
+    r->def->number = tn_number_from_int(TN_I64, start);
+    return r;
+}
+
+void tn_t_fence(tn_tbuilder *b) { tn_top_new(b, TN_T_fence, NULL, 0, 0); }
+
+tn_tvalue *tn_t_asm(tn_tbuilder *b, const char *text, tn_tvalue *const *operands, int n, tn_ttype result)
+{
+    tn_top *op = tn_top_new(b, TN_T_asm, operands, n, 0);
+    op->text = tn_intern_z(b->kernel->session, text);
+    return tn_top_results(b, op, &result, 1);
+}
+
 /* ---- regions --------------------------------------------------------------------------------------------------------- */
 
 static void combine_args(tn_tbuilder *b, tn_tblock *combine, const tn_ttype *types, int n)

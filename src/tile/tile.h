@@ -242,11 +242,15 @@ tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype);
 tn_tvalue *tn_t_join(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y);
 void tn_t_split(tn_tbuilder *b, tn_tvalue *x, tn_tvalue **first, tn_tvalue **second);
 tn_tvalue *tn_t_cat(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, int axis);
+tn_tvalue *tn_t_slice(tn_tbuilder *b, tn_tvalue *x, int axis, int64_t start, int64_t extent); /* start: a multiple of extent */
 tn_tvalue *tn_t_gather(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *index, int axis);
 tn_tvalue *tn_t_histogram(tn_tbuilder *b, tn_tvalue *x, int64_t bins, tn_dtype dtype); /* bins: of the result's one axis */
 tn_tvalue *tn_t_assume(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *fact);
 void tn_t_assert(tn_tbuilder *b, tn_tvalue *condition, const char *text);
 void tn_t_print(tn_tbuilder *b, const char *text, bool hex, tn_tvalue *const *values, int n);
+void tn_t_fence(tn_tbuilder *b);
+/* Inline assembly, element by element: operands of one shape, the result has it too. text: the constraints, a newline, the instructions. */
+tn_tvalue *tn_t_asm(tn_tbuilder *b, const char *text, tn_tvalue *const *operands, int n, tn_ttype result);
 /* Pointers. mask, other: NULL: none; scalars go with scalar pointers only: broadcast before. */
 tn_tvalue *tn_t_addptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *offset);
 tn_tvalue *tn_t_load_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other);
