@@ -47,6 +47,8 @@ int tn_lop_mask_index(const tn_lop *op)
     case TN_L_scatter:
     case TN_L_atomic:
         return 3;
+    case TN_L_cas:
+        return 4;
     default:
         return -1;
     }
@@ -359,6 +361,28 @@ tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalu
     return v;
 }
 
+tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value,
+                    tn_lvalue *mask)
+{
+    assert(buffer->type.buffer && buffer->type.dtype == value->type.dtype);
+    tn_lvalue *operands[5];
+    int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset, expected, value}, 4, mask, NULL);
+    return append_value(b, TN_L_cas, operands, n, value->type);
+}
+
+tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype)
+{
+    tn_lvalue *v = append_value(b, TN_L_memory, NULL, 0, (tn_ltype){dtype, 1, true, TN_SPACE_GLOBAL});
+    v->align = tn_dtype_bits(tn_dtype_real(dtype)) / 8;
+    return v;
+}
+
+tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer)
+{
+    assert(buffer->type.buffer);
+    return append_value(b, TN_L_address, &buffer, 1, tn_lscalar(TN_I64));
+}
+
 /* ---- control ---- */
 
 static void add_regions(tn_lfunc *func, tn_lop *op, int n)
@@ -405,6 +429,29 @@ void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lev
 void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line)
 {
     append(b, TN_L_trap, &must_hold, 1)->number.i = line;
+}
+
+void tn_l_print(tn_lbuilder *b, const char *text, tn_lvalue *const *values, int n)
+{
+    append(b, TN_L_print, values, n)->name = tn_intern_z(b->func->session, text);
+}
+
+tn_lpiece tn_l_print_piece(const char **at, const char **text, size_t *len)
+{
+    const char *start = *at;
+    *text = start;
+    *len = strcspn(start, "{");
+    if (start[0] == '{' && start[1] == '{')
+        *len = 1, *at = start + 2;
+    else
+        *at = start + *len;
+    if (*len)
+        return TN_L_PIECE_TEXT;
+    if (!*start)
+        return TN_L_PIECE_END;
+    bool hex = start[1] == 'x';
+    *at = start + 2 + hex;
+    return start[1 + hex] == '}' ? (hex ? TN_L_PIECE_HEX : TN_L_PIECE_VALUE) : TN_L_PIECE_BAD;
 }
 
 bool tn_l_is_const(const tn_lvalue *v, int64_t *value)

@@ -28,8 +28,6 @@ tn_lblock *tn_lblock_new(tn_lfunc *func, tn_lop *parent);
 void tn_lop_insert(tn_lbuilder *b, tn_lop *op); /* at the builder's place; the op must be in no block */
 void tn_lop_unlink(tn_lop *op);                 /* takes it out of its block, keeps it */
 tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op);
-tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
-                       tn_lvalue *mask);
 tn_lvalue *tn_l_intrinsic(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n, tn_ltype type);
 
 /* Depth-first walk in program order, an op before its regions; the callback may erase or move the op it is given, and
@@ -41,7 +39,7 @@ void tn_l_clear_scratch(tn_lfunc *func);
 tn_lvalue *tn_l_resolve(tn_lvalue *v);
 void tn_l_resolve_operands(tn_lop *op);
 
-/* The mask of a load/gather/store/scatter/atomic, NULL without. The `other` of a load/gather likewise. */
+/* The mask of a load/gather/store/scatter/atomic/cas, NULL without. The `other` of a load/gather likewise. */
 int tn_lop_mask_index(const tn_lop *op); /* operand number a mask would have; -1: this op takes none */
 static inline tn_lvalue *tn_lop_mask(const tn_lop *op)
 {
@@ -55,7 +53,7 @@ static inline tn_lvalue *tn_lop_other(const tn_lop *op)
 static inline bool tn_lop_accesses(const tn_lop *op) /* operand 0 is a buffer, operand 1 an offset */
 {
     return op->code == TN_L_load || op->code == TN_L_gather || op->code == TN_L_store || op->code == TN_L_scatter ||
-           op->code == TN_L_atomic || op->code == TN_L_prefetch;
+           op->code == TN_L_atomic || op->code == TN_L_cas || op->code == TN_L_prefetch;
 }
 
 /* ---- tile.c ---- */

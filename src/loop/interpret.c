@@ -117,6 +117,32 @@ static void run_shuffle(machine *m, tn_number *out)
 
 /* ---- memory ---- */
 
+static bool is_memory(const tn_lvalue *buffer) { return buffer->def && buffer->def->code == TN_L_memory; }
+
+/* Where an element of an access lies, for index 0 of a load or store of it; *at: its index there. */
+static void *data_of(machine *m, int64_t element, int64_t *at)
+{
+    const tn_lvalue *buffer = m->op->operand[0];
+    *at = is_memory(buffer) ? 0 : element;
+    if (!is_memory(buffer))
+        return m->cells[buffer->id].data;
+    return (void *)((uintptr_t)element * (uintptr_t)(tn_dtype_bits(buffer->type.dtype) / 8));
+}
+
+static tn_number load_element(machine *m, int64_t element)
+{
+    int64_t at;
+    const void *data = data_of(m, element, &at);
+    return tn_number_load(m->op->operand[0]->type.dtype, data, at);
+}
+
+static void store_element(machine *m, int64_t element, tn_number value)
+{
+    int64_t at;
+    void *data = data_of(m, element, &at);
+    tn_number_store(m->op->operand[0]->type.dtype, data, at, value);
+}
+
 /* The element of the buffer that lane l of an access touches; false after a diagnostic. Buffers of vectors hold each
  * vector's lanes side by side. */
 static bool element_of(machine *m, int l, int64_t *element)
@@ -126,6 +152,8 @@ static bool element_of(machine *m, int l, int64_t *element)
     bool by_lane = op->code == TN_L_gather || op->code == TN_L_scatter;
     int64_t offset = lanes_of(m, op->operand[1])[by_lane ? l : 0].i, elements = m->cells[buffer->id].elements;
     *element = buffer->type.lanes == 1 ? offset + (by_lane ? 0 : l) : offset * buffer->type.lanes + l;
+    if (is_memory(buffer))
+        return *element > 0 || STOP(m, TN_INVALID, "address %lld", (long long)*element);
     return (*element >= 0 && (elements < 0 || *element < elements)) ||
            STOP(m, TN_INVALID, "offset %lld (lane %d) of a buffer of %lld elements", (long long)*element, l,
                 (long long)elements);
@@ -140,7 +168,7 @@ static bool active(machine *m, int l)
 static bool run_load(machine *m, tn_number *out)
 {
     const tn_lop *op = m->op;
-    const tn_lvalue *buffer = op->operand[0], *other = tn_lop_other(op);
+    const tn_lvalue *other = tn_lop_other(op);
     int64_t element;
     for (int l = 0; l < op->result->type.lanes; l++) {
         if (!active(m, l)) {
@@ -149,23 +177,31 @@ static bool run_load(machine *m, tn_number *out)
         }
         if (!element_of(m, l, &element))
             return false;
-        out[l] = tn_number_load(buffer->type.dtype, m->cells[buffer->id].data, element);
+        out[l] = load_element(m, element);
     }
     return true;
 }
 
 static bool run_store(machine *m)
 {
-    const tn_lvalue *buffer = m->op->operand[0], *value = m->op->operand[2];
+    const tn_lvalue *value = m->op->operand[2];
     int64_t element;
     for (int l = 0; l < value->type.lanes; l++) {
         if (!active(m, l))
             continue;
         if (!element_of(m, l, &element))
             return false;
-        tn_number_store(buffer->type.dtype, m->cells[buffer->id].data, element, lanes_of(m, value)[l]);
+        store_element(m, element, lanes_of(m, value)[l]);
     }
     return true;
+}
+
+static bool same_bits(tn_dtype dtype, tn_number a, tn_number b)
+{
+    uint64_t x[4] = {0}, y[4] = {0};
+    tn_number_store(dtype, x, 0, a);
+    tn_number_store(dtype, y, 0, b);
+    return memcmp(x, y, sizeof x) == 0;
 }
 
 static bool run_atomic(machine *m, tn_number *out)
@@ -179,10 +215,52 @@ static bool run_atomic(machine *m, tn_number *out)
     }
     if (!element_of(m, 0, &element))
         return false;
-    *out = tn_number_load(dtype, m->cells[buffer->id].data, element);
+    *out = load_element(m, element);
     tn_number operands[] = {*out, *lanes_of(m, m->op->operand[2])};
-    tn_number_store(dtype, m->cells[buffer->id].data, element, tn_scalar_eval(m->op->fn, dtype, operands));
+    if (m->op->code == TN_L_cas) {
+        if (same_bits(dtype, operands[0], operands[1]))
+            store_element(m, element, *lanes_of(m, m->op->operand[3]));
+        return true;
+    }
+    store_element(m, element, m->op->fn == TN_SCALAR_NONE ? operands[1] : tn_scalar_eval(m->op->fn, dtype, operands));
     return true;
+}
+
+static void run_address(machine *m, tn_number *out)
+{
+    const tn_lvalue *buffer = m->op->operand[0];
+    out->i = is_memory(buffer) ? 0 : (int64_t)(uintptr_t)m->cells[buffer->id].data;
+}
+
+static void add_value(tn_text *line, tn_dtype dtype, tn_number x, bool hex)
+{
+    uint64_t bits[2] = {0, 0};
+    tn_number_store(dtype, bits, 0, x);
+    if (hex)
+        tn_text_add(line, "0x%0*llx", (int)tn_max(1, tn_dtype_bits(dtype) / 4), (unsigned long long)bits[0]);
+    else if (tn_is_float(dtype))
+        tn_text_add(line, "%f", x.f);
+    else if (tn_dtype_class(dtype) == TN_CLASS_INT)
+        tn_text_add(line, "%lld", (long long)x.i);
+    else
+        tn_text_add(line, "%llu", (unsigned long long)x.u);
+}
+
+static void run_print(machine *m)
+{
+    tn_text line = {.arena = &m->arena};
+    const char *at = m->op->name, *text;
+    size_t len;
+    int value = 0;
+    for (tn_lpiece piece; (piece = tn_l_print_piece(&at, &text, &len)) != TN_L_PIECE_END;) {
+        if (piece == TN_L_PIECE_TEXT) {
+            tn_text_put(&line, text, len);
+            continue;
+        }
+        const tn_lvalue *x = m->op->operand[value++];
+        add_value(&line, x->type.dtype, *lanes_of(m, x), piece == TN_L_PIECE_HEX);
+    }
+    puts(line.len ? line.at : "");
 }
 
 static bool run_alloc(machine *m)
@@ -284,7 +362,14 @@ static bool run_op(machine *m)
     case TN_L_scatter:
         return run_store(m);
     case TN_L_atomic:
+    case TN_L_cas:
         return run_atomic(m, out);
+    case TN_L_address:
+        run_address(m, out);
+        return true;
+    case TN_L_print:
+        run_print(m);
+        return true;
     case TN_L_for:
         return run_for(m);
     case TN_L_if:
@@ -296,7 +381,7 @@ static bool run_op(machine *m)
                STOP(m, TN_INVALID, "the condition of line %lld does not hold", (long long)op->number.i);
     case TN_L_intrinsic:
         return STOP(m, TN_UNSUPPORTED, "@%s has no meaning here; interpret its expansion", op->name);
-    default: /* prefetch; yield, which its while reads */
+    default: /* memory; prefetch; yield, which its while reads */
         return true;
     }
 }

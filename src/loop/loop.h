@@ -59,7 +59,7 @@ struct tn_lvalue {
 };
 struct tn_lop {
     tn_lopcode code;
-    tn_scalar fn;          /* fn, hreduce, atomic */
+    tn_scalar fn;          /* fn, hreduce, atomic (TN_SCALAR_NONE: exchange) */
     tn_loop_kind kind;     /* for */
     int noperands, nregions;
     tn_lvalue **operand;
@@ -68,7 +68,7 @@ struct tn_lop {
     tn_number number;      /* const, trap */
     int64_t size;          /* alloc: elements if constant (-1: operand 0) */
     const int *lanes;      /* shuffle: result->type.lanes entries */
-    const char *name;      /* intrinsic */
+    const char *name;      /* intrinsic; print: its text, with a place for each value (tn_l_print_piece) */
     tn_lblock *block;
     tn_lop *prev, *next;
     int line;              /* of the user's source, 0: none */
@@ -83,6 +83,7 @@ typedef struct tn_lfunc {
     const char *name;
     TN_VEC(tn_lvalue *) params; /* buffers first, then sizes (index), then %begin, %end */
     int nbuffers;
+    bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
     tn_lblock *body;
     uint32_t next_id;
 } tn_lfunc;
@@ -126,6 +127,12 @@ tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int l
 tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *mask, tn_lvalue *other);
 void tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
 void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask);
+tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype);        /* one a function and type is enough: simplify merges them */
+tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);
+/* The old value. fn TN_SCALAR_NONE: exchange. With a mask that is off memory is not touched and the value is 0. Sequentially consistent. */
+tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
+/* Stores `value` where memory holds the bits of `expected`. */
+tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
 /* Appends a loop; the returned op's region[0] is its block, ->arg its index. */
 tn_lop *tn_l_for(tn_lbuilder *b, const char *name, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, tn_loop_kind kind);
 tn_lop *tn_l_if(tn_lbuilder *b, tn_lvalue *cond);
@@ -133,6 +140,11 @@ tn_lop *tn_l_while(tn_lbuilder *b);
 void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond);
 void tn_l_trap(tn_lbuilder *b, tn_lvalue *must_hold, int64_t line);
 void tn_l_prefetch(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int level); /* into cache `level`, 1 or 2; never faults */
+/* Prints one line. In the text `{}` is the place of the next value, `{x}` of the next one as its bits in hexadecimal, `{{` a brace. */
+void tn_l_print(tn_lbuilder *b, const char *text, tn_lvalue *const *values, int n);
+/* Takes the next piece off a print's text: plain text [*text, *text + *len), or the place of a value. Wrong text ends as TN_L_PIECE_BAD. */
+typedef enum tn_lpiece { TN_L_PIECE_END, TN_L_PIECE_TEXT, TN_L_PIECE_VALUE, TN_L_PIECE_HEX, TN_L_PIECE_BAD } tn_lpiece;
+tn_lpiece tn_l_print_piece(const char **at, const char **text, size_t *len);
 /* Enters a block: a builder at the end of `block`. */
 static inline tn_lbuilder tn_l_in(const tn_lbuilder *b, tn_lblock *block) { return (tn_lbuilder){b->func, block, NULL, b->line}; }
 bool tn_l_is_const(const tn_lvalue *v, int64_t *value); /* an integer constant (any integer type or bool) */

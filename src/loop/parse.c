@@ -1,6 +1,6 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
- *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" block
+ *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] block
  *     parameter = "%" name ":" type ["readonly"] ["align" integer]
  *     block     = "{" {operation} "}"
  *     operation = ["%" name "="] opcode operands [":" type]        one form an opcode, below
@@ -263,6 +263,35 @@ static bool parse_scalar_name(parser *p, tn_scalar *fn)
     return *fn != TN_SCALAR_NONE || (name && FAIL(p, "unknown scalar function `%s`", name));
 }
 
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "text" with \" \\ and \xHH. */
+static bool quoted(parser *p, const char **out)
+{
+    tn_text text = {.arena = &p->session->arena};
+    if (!expect(p, "\""))
+        return false;
+    for (; p->at < p->end && *p->at != '"' && *p->at != '\n'; p->at++) {
+        char c = *p->at;
+        bool escape = c == '\\' && p->end - p->at >= 2, hex = escape && p->at[1] == 'x' && p->end - p->at >= 4;
+        if (hex) {
+            int high = hex_digit(p->at[2]), low = hex_digit(p->at[3]);
+            if (high < 0 || low < 0 || high + low == 0)
+                return FAIL(p, "expected two hexadecimal digits that are not 00 behind \\x");
+            c = (char)(high * 16 + low);
+            p->at += 3;
+        } else if (escape) {
+            c = *++p->at;
+        }
+        tn_text_put(&text, &c, 1);
+    }
+    *out = tn_intern(p->session, text.at ? text.at : "", text.len);
+    return expect(p, "\"");
+}
+
 static bool shuffle_lanes(parser *p, tn_lop *op, int *count)
 {
     int lanes[TN_L_MAX_LANES];
@@ -368,7 +397,13 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_gather:
         return indexed(p, list) && optional_operands(p, list) && result_type(p, type);
     case TN_L_atomic:
-        return parse_scalar_name(p, &op->fn) && indexed(p, list) && expect(p, ",") &&
+        skip_space(p);
+        if (p->at < p->end && *p->at != '%' && !parse_scalar_name(p, &op->fn))
+            return false;
+        return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && optional_operands(p, list) &&
+               result_type(p, type);
+    case TN_L_cas:
+        return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && expect(p, ",") &&
                add_operand(p, list, operand(p)) && optional_operands(p, list) && result_type(p, type);
     default:
         break;
@@ -390,6 +425,8 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_if:
     case TN_L_yield:
         return add_operand(p, list, operand(p));
+    case TN_L_print:
+        return quoted(p, &op->name) && (!accept(p, ",") || operand_list(p, list));
     case TN_L_trap:
         return add_operand(p, list, operand(p)) && expect(p, ",") && expect(p, "line") && integer(p, &op->number.i);
     default:
@@ -446,7 +483,7 @@ static bool parse_op(parser *p)
     tn_lop_insert(&p->b, op);
     if (has_result) {
         tn_lop_result(p->func, op, type);
-        op->result->align = type.buffer ? 64 : 0;
+        op->result->align = !type.buffer ? 0 : op->code == TN_L_memory ? tn_dtype_bits(tn_dtype_real(type.dtype)) / 8 : 64;
         return define(p, name, op->result);
     }
     return !(tn_lop_traits(op->code) & TN_L_REGION) || parse_regions(p, op, index);
@@ -522,6 +559,7 @@ static bool parse_function(parser *p)
         if (!expect(p, ")"))
             return false;
     }
+    p->func->overlap = accept(p, "overlap");
     return parse_block(p, p->func->body, NULL);
 }
 

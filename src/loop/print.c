@@ -85,11 +85,11 @@ static void print_indexed(printer *p, const tn_lop *op)
 
 static void print_access(printer *p, const tn_lop *op)
 {
-    if (op->code == TN_L_atomic)
+    if (op->code == TN_L_atomic && op->fn != TN_SCALAR_NONE)
         tn_text_add(p->text, " %s", tn_scalar_name(op->fn));
     print_indexed(p, op);
-    int at = 2, mask = tn_lop_mask_index(op);
-    if (mask == 3) {
+    int at = 2;
+    while (at < tn_lop_mask_index(op)) { /* values */
         tn_text_add(p->text, ", ");
         print_operand(p, op->operand[at++]);
     }
@@ -105,6 +105,19 @@ static void print_shuffle_lanes(printer *p, const tn_lop *op)
     for (int i = 0; i < op->result->type.lanes; i++)
         tn_text_add(p->text, i ? ", %d" : "%d", op->lanes[i]);
     tn_text_add(p->text, "]");
+}
+
+static void print_quoted(printer *p, const char *string)
+{
+    tn_text_add(p->text, " \"");
+    for (const char *c = string; *c; c++)
+        if (*c == '"' || *c == '\\')
+            tn_text_add(p->text, "\\%c", *c);
+        else if ((unsigned char)*c < 32)
+            tn_text_add(p->text, "\\x%02x", (unsigned char)*c);
+        else
+            tn_text_add(p->text, "%c", *c);
+    tn_text_add(p->text, "\"");
 }
 
 static void print_block(printer *p, const tn_lblock *block);
@@ -172,6 +185,7 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_cas:
         print_access(p, op);
         break;
     case TN_L_prefetch:
@@ -187,6 +201,11 @@ static void print_details(printer *p, const tn_lop *op)
         break;
     case TN_L_while:
         print_while(p, op);
+        break;
+    case TN_L_print:
+        print_quoted(p, op->name);
+        tn_text_add(p->text, op->noperands ? "," : "");
+        print_operands(p, op);
         break;
     case TN_L_trap:
         print_operands(p, op);
@@ -237,7 +256,7 @@ void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
         tn_text_add(text, i ? ", " : "");
         print_parameter(&p, func->params.at[i]);
     }
-    tn_text_add(text, ")");
+    tn_text_add(text, func->overlap ? ") overlap" : ")");
     print_block(&p, func->body);
     tn_text_add(text, "\n");
 }

@@ -128,6 +128,51 @@ static bool check_alloc(verifier *v)
            (type.space == TN_SPACE_LOCAL || BAD(v, "L3: a reg buffer has a constant size"));
 }
 
+static bool check_memory(verifier *v)
+{
+    tn_ltype type = v->op->result->type;
+    return (type.buffer && type.space == TN_SPACE_GLOBAL && type.lanes == 1 && tn_dtype_bits(type.dtype) >= 8) ||
+           BAD(v, "L3: gives a global buffer of whole bytes, declared %s", type_text(v, type));
+}
+
+static bool check_address(verifier *v)
+{
+    tn_ltype x = v->op->operand[0]->type;
+    return (x.buffer || BAD(v, "L3: takes a buffer, found %s", type_text(v, x))) && check_result(v, tn_lscalar(TN_I64));
+}
+
+static bool check_print(verifier *v)
+{
+    const tn_lop *op = v->op;
+    const char *at = op->name, *text;
+    size_t len;
+    int places = 0;
+    for (tn_lpiece piece; (piece = tn_l_print_piece(&at, &text, &len)) != TN_L_PIECE_END;) {
+        if (piece == TN_L_PIECE_BAD)
+            return BAD(v, "L2: a `{` in the text is `{}`, `{x}` or `{{`");
+        places += piece != TN_L_PIECE_TEXT;
+    }
+    if (places != op->noperands)
+        return BAD(v, "L2: the text has %d places for %d values", places, op->noperands);
+    for (int i = 0; i < op->noperands; i++) {
+        tn_ltype x = op->operand[i]->type;
+        if (x.buffer || x.lanes != 1 || tn_is_complex(x.dtype))
+            return BAD(v, "L3: prints real scalars, found %s", type_text(v, x));
+    }
+    return true;
+}
+
+static bool check_atomic(verifier *v, tn_ltype value)
+{
+    const tn_lop *op = v->op;
+    bool two = op->fn == TN_SCALAR_NONE || (tn_scalar_arity(op->fn) == 2 && tn_scalar_accepts(op->fn, value.dtype) &&
+                                            tn_scalar_result(op->fn, value.dtype) == value.dtype);
+    if (op->code == TN_L_cas && !tn_l_same_type(op->operand[3]->type, value))
+        return BAD(v, "L3: expects a %s, stores a %s", type_text(v, value), type_text(v, op->operand[3]->type));
+    return (value.lanes == 1 && two && tn_l_same_type(op->result->type, value)) ||
+           BAD(v, "L3: takes a scalar and a function of two operands, gives the old scalar");
+}
+
 static bool check_offset(verifier *v, int lanes)
 {
     tn_ltype offset = v->op->operand[1]->type;
@@ -149,6 +194,19 @@ static bool check_mask(verifier *v, tn_ltype value)
     return true;
 }
 
+/* What is written may be any buffer: by its address, or because buffers overlap. */
+static bool check_readonly(verifier *v, const tn_lvalue *buffer)
+{
+    bool anywhere = (buffer->def && buffer->def->code == TN_L_memory) ||
+                    (v->func->overlap && buffer->type.space == TN_SPACE_GLOBAL);
+    if (buffer->readonly)
+        return BAD(v, "L3: the buffer is readonly");
+    for (int i = 0; anywhere && i < v->func->nbuffers; i++)
+        if (v->func->params.at[i]->readonly)
+            return BAD(v, "L3: may write %%%s, which is readonly", v->func->params.at[i]->name);
+    return true;
+}
+
 static bool check_access(verifier *v)
 {
     const tn_lop *op = v->op;
@@ -163,11 +221,10 @@ static bool check_access(verifier *v)
         return BAD(v, "L3: a %s in a buffer of %s", type_text(v, value), tn_dtype_text(buffer->type.dtype));
     if (buffer->type.lanes != 1 && value.lanes != buffer->type.lanes)
         return BAD(v, "L3: %d lanes in a buffer of vectors of %d", value.lanes, buffer->type.lanes);
-    if (!loads && buffer->readonly)
-        return BAD(v, "L3: the buffer is readonly");
-    if (op->code == TN_L_atomic &&
-        (value.lanes != 1 || tn_scalar_arity(op->fn) != 2 || !tn_l_same_type(op->result->type, value)))
-        return BAD(v, "L3: takes a scalar and a function of two operands, gives the old scalar");
+    if (!loads && !check_readonly(v, buffer))
+        return false;
+    if ((op->code == TN_L_atomic || op->code == TN_L_cas) && !check_atomic(v, value))
+        return false;
     return check_offset(v, value.lanes) && check_mask(v, value);
 }
 
@@ -229,8 +286,15 @@ static bool check_kind(verifier *v)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_cas:
     case TN_L_prefetch:
         return check_access(v);
+    case TN_L_memory:
+        return check_memory(v);
+    case TN_L_address:
+        return check_address(v);
+    case TN_L_print:
+        return check_print(v);
     case TN_L_for:
         return check_for(v);
     case TN_L_while:
@@ -261,7 +325,8 @@ static bool check_counts(verifier *v)
         tn_lopcode code;
         int least, most;
     } variadic[] = {{TN_L_alloc, 0, 1}, {TN_L_load, 2, 4},    {TN_L_gather, 2, 4},
-                    {TN_L_store, 3, 4}, {TN_L_scatter, 3, 4}, {TN_L_atomic, 3, 4}};
+                    {TN_L_store, 3, 4}, {TN_L_scatter, 3, 4}, {TN_L_atomic, 3, 4},
+                    {TN_L_cas, 4, 5}};
     const tn_lop *op = v->op;
     int least = want[op->code].operands, most = least;
     if (least == VARIADIC) {

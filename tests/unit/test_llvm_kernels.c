@@ -3,6 +3,8 @@
 
 #include "loop/internal.h"
 
+#include <unistd.h>
+
 enum { MOST_BUFFERS = 4, MOST_BYTES = 1 << 14 };
 
 typedef struct testcase {
@@ -223,7 +225,8 @@ static void atomics(void **state)
         tn_scalar fn;
         tn_dtype dtype;
     } cases[] = {{TN_S_add, TN_I32}, {TN_S_max, TN_I64}, {TN_S_max, TN_U8}, {TN_S_mul, TN_I16}, {TN_S_add, TN_F32},
-                 {TN_S_min, TN_F64}, {TN_S_add, TN_BF16}, {TN_S_or, TN_BOOL}};
+                 {TN_S_min, TN_F64}, {TN_S_add, TN_BF16}, {TN_S_or, TN_BOOL}, {TN_S_max, TN_F16}, {TN_SCALAR_NONE, TN_F32},
+                 {TN_SCALAR_NONE, TN_BOOL}, {TN_SCALAR_NONE, TN_I64}, {TN_SCALAR_NONE, TN_F16}};
     for (size_t c = 0; c < TN_COUNT(cases); c++) {
         testcase t;
         tn_dtype dtype = cases[c].dtype;
@@ -236,6 +239,96 @@ static void atomics(void **state)
         tn_l_store(&b, t.buffer[3], vi, tn_l_atomic(&b, cases[c].fn, t.buffer[2], slot, x, NULL), NULL);
         tn_l_store(&b, t.buffer[3], tn_l_fn2(&b, TN_S_add, vi, at(&b, 60)), tn_l_atomic(&b, cases[c].fn, t.buffer[2], slot, x, mask), NULL);
         finish(&t);
+    }
+}
+
+/* Memory changes where it holds the bits that are expected: -0 is not 0. */
+static void compare_and_swap(void **state)
+{
+    (void)state;
+    static const tn_dtype dtypes[] = {TN_I32, TN_I64, TN_U8, TN_F32, TN_F16, TN_F64, TN_BOOL};
+    for (size_t d = 0; d < TN_COUNT(dtypes); d++) {
+        testcase t;
+        tn_dtype dtype = dtypes[d];
+        start(&t, "swaps");
+        add_buffer(&t, dtype, true), add_buffer(&t, TN_BOOL, true), add_buffer(&t, dtype, false), add_buffer(&t, dtype, false);
+        tn_lop *i = tn_l_for(&t.b, "i", at(&t.b, 0), at(&t.b, 60), at(&t.b, 1), TN_FOR_SERIAL);
+        tn_lbuilder b = tn_l_in(&t.b, i->region[0]);
+        tn_lvalue *vi = i->region[0]->arg, *same = tn_l_load(&b, t.buffer[2], vi, 1, NULL, NULL), *zero = tn_l_fn2(&b, TN_S_eq, same, number(&b, dtype, 1, 0));
+        tn_lvalue *x = tn_l_load(&b, t.buffer[0], tn_l_fn2(&b, TN_S_add, vi, at(&b, 7)), 1, NULL, NULL), *mask = tn_l_load(&b, t.buffer[1], vi, 1, NULL, NULL);
+        tn_lvalue *expected = tn_l_fn3(&b, TN_S_select, zero, number(&b, dtype, 1, -0.0), same);
+        tn_lvalue *often = tn_l_fn3(&b, TN_S_select, mask, expected, x);
+        tn_l_store(&b, t.buffer[3], vi, tn_l_cas(&b, t.buffer[2], vi, often, x, NULL), NULL);
+        tn_l_store(&b, t.buffer[3], tn_l_fn2(&b, TN_S_add, vi, at(&b, 60)), tn_l_cas(&b, t.buffer[2], tn_l_fn2(&b, TN_S_add, vi, at(&b, 1)), often, x, mask), NULL);
+        finish(&t);
+    }
+}
+
+/* Elements by their addresses: one, a vector, lanes of a vector of addresses, under masks; every way is the buffer's own memory. */
+static void absolute_addresses(void **state)
+{
+    (void)state;
+    static const tn_dtype dtypes[] = {TN_F32, TN_I64, TN_U8, TN_F16};
+    for (size_t d = 0; d < TN_COUNT(dtypes); d++) {
+        testcase t;
+        tn_dtype dtype = dtypes[d];
+        start(&t, "addresses");
+        add_buffer(&t, dtype, false), add_buffer(&t, dtype, false);
+        t.func->overlap = true;
+        tn_lbuilder *b = &t.b;
+        tn_lvalue *memory = tn_l_memory(b, dtype), *size = at(b, tn_dtype_bits(dtype) / 8);
+        tn_lvalue *from = tn_l_fn2(b, TN_S_div, tn_l_address(b, t.buffer[0]), size), *to = tn_l_fn2(b, TN_S_div, tn_l_address(b, t.buffer[1]), size);
+        tn_lvalue *four = tn_l_load(b, memory, tn_l_fn2(b, TN_S_add, from, at(b, 5)), 4, NULL, NULL);
+        tn_l_store(b, memory, to, four, NULL);
+        tn_l_store(b, t.buffer[1], at(b, 4), tn_l_load(b, memory, tn_l_fn2(b, TN_S_add, to, at(b, 1)), 1, NULL, NULL), NULL);
+        tn_lvalue *lanes = tn_l_fn2(b, TN_S_mul, tn_l_iota(b, TN_I64, 8), tn_l_splat(b, at(b, 3), 8));
+        tn_lvalue *mask = tn_l_fn2(b, TN_S_lt, tn_l_iota(b, TN_I32, 8), number(b, TN_I32, 8, 6));
+        tn_lvalue *eight = tn_l_gather(b, memory, tn_l_fn2(b, TN_S_add, lanes, tn_l_splat(b, from, 8)), mask, NULL);
+        tn_l_scatter(b, memory, tn_l_fn2(b, TN_S_add, lanes, tn_l_splat(b, tn_l_fn2(b, TN_S_add, to, at(b, 40)), 8)), eight, mask);
+        tn_l_store(b, t.buffer[1], at(b, 5), tn_l_load(b, memory, tn_l_fn2(b, TN_S_add, to, at(b, 43)), 1, NULL, NULL), NULL);
+        tn_l_store(b, t.buffer[1], at(b, 6), tn_l_atomic(b, TN_S_add, memory, to, tn_l_load(b, t.buffer[1], at(b, 1), 1, NULL, NULL), NULL), NULL);
+        finish(&t);
+    }
+}
+
+static const char *const printed = "{ 100% -3 250 18446744073709551615 1 -0.500000 3.000000 | 0xfffffffd 0xfa 0x3e00 \"\n\n";
+
+static void print_lines(testcase *t)
+{
+    tn_lbuilder *b = &t->b;
+    tn_lvalue *values[] = {number(b, TN_I32, 1, -3), number(b, TN_U8, 1, 250), tn_l_const(b, tn_lscalar(TN_U64), (tn_number){.u = UINT64_MAX}),
+                           number(b, TN_BOOL, 1, 1), number(b, TN_F32, 1, -0.5), number(b, TN_F16, 1, 3), number(b, TN_I32, 1, -3), number(b, TN_U8, 1, 250),
+                           number(b, TN_F16, 1, 1.5)};
+    tn_l_print(b, "{{ 100% {} {} {} {} {} {} | {x} {x} {x} \"", values, (int)TN_COUNT(values));
+    tn_l_print(b, "", NULL, 0);
+}
+
+/* The same lines from compiled code and from the definition. */
+static void print_values(void **state)
+{
+    (void)state;
+    for (int compiled = 0; compiled < 2; compiled++) {
+        static char data[MOST_BUFFERS * MOST_BYTES];
+        char text[512] = "";
+        testcase t;
+        start(&t, "prints");
+        print_lines(&t);
+        fflush(stdout);
+        FILE *file = tmpfile();
+        int saved = dup(STDOUT_FILENO);
+        dup2(fileno(file), STDOUT_FILENO);
+        if (compiled)
+            call_kernel(&t, tn_machine_find(NULL), 2, data);
+        else
+            assert_int_equal(tn_loop_interpret(t.func, NULL, NULL), TN_OK);
+        fflush(stdout);
+        dup2(saved, STDOUT_FILENO);
+        close(saved);
+        rewind(file);
+        assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+        fclose(file);
+        assert_string_equal(text, printed);
+        free_session(&t.session);
     }
 }
 
@@ -339,7 +432,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_loops),         cmocka_unit_test(while_and_if), cmocka_unit_test(loads_and_stores),
         cmocka_unit_test(gathers_and_scatters), cmocka_unit_test(atomics),      cmocka_unit_test(local_buffers),
-        cmocka_unit_test(register_buffers),     cmocka_unit_test(lanes),
+        cmocka_unit_test(register_buffers),     cmocka_unit_test(lanes),        cmocka_unit_test(compare_and_swap),
+        cmocka_unit_test(absolute_addresses),   cmocka_unit_test(print_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,35 @@ static void test_unroll_limit(void **state)
     tn_arena_free(&session.arena);
 }
 
+/* What has an order between iterations stays scalar; arithmetic on addresses and gathers from them widen. */
+static void test_ordered(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "%a = atomic add %y[%z], %v : i32\nstore %y[%i], %a",
+        "%a = atomic %y[%z], %v : i32\nstore %y[%i], %a",
+        "%a = cas %y[%z], %v, %w : i32\nstore %y[%i], %a",
+        "%m = memory : global i32\n%b = address %x : index\n%four = const 4 : index\n%e = div %b, %four : index\n"
+        "%p = add %e, %i : index\n%a = load %m[%p] : i32\nstore %y[%i], %a",
+        "%m = memory : global i32\n%b = address %y : index\n%four = const 4 : index\n%e = div %b, %four : index\n"
+        "%two = const 2 : index\n%t = mul %i, %two : index\n%p = add %e, %t : index\nstore %m[%p], %v",
+    };
+    for (size_t m = 0; m < TN_COUNT(machines); m++)
+        for (size_t i = 0; i < TN_COUNT(bodies); i++) {
+            tn_session session = {0};
+            const char *text = tn_format(&session.arena,
+                                         "kernel @k(%%x: global i32, %%y: global i32, %%n: index) overlap {\n%%z = const 3 : index\n"
+                                         "for %%i = 0 to %%n step 1 vector {\n%%v = load %%x[%%i] : i32\n%%w = neg %%v : i32\n%s\n}\n}\n",
+                                         bodies[i]);
+            tn_lfunc *before = parse_kernel(&session, text), *after = parse_kernel(&session, text);
+            run_passes(after, tn_loop_pipeline, &machines[m]);
+            assert_same_effect(before, after, (int64_t[]){77}, 1);
+            bool widened = strstr(kernel_text(after), "i32x") != NULL;
+            assert_int_equal(widened, i >= 3);
+            tn_arena_free(&session.arena);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_builder_folds),
         cmocka_unit_test(test_unknown_pass),
         cmocka_unit_test(test_unroll_limit),
+        cmocka_unit_test(test_ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

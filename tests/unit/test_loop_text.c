@@ -35,6 +35,13 @@ static const char *const everything =
     "  %20 = bitcast %19 : u32\n"
     "  %21 = intrinsic @x86.dot %17, %15 : f32x4\n"
     "  %22 = atomic add %y[%1], %13, mask %4 : f32\n"
+    "  %old = atomic %y[%1], %13 : f32\n"
+    "  %seen = cas %y[%1], %13, %old, mask %4 : f32\n"
+    "  %all = memory : global f32\n"
+    "  %at = address %y : index\n"
+    "  %far = load %all[%at] : f32\n"
+    "  print \"a \\\"{}\\\" \\\\ {x}, {{}\\x0a\", %far, %at\n"
+    "  print \"\"\n"
     "  prefetch %x[%n]\n"
     "  for %i = %0 to %n step %1 grid {\n"
     "    for %j = %0 to %i step %1 {\n"
@@ -116,6 +123,21 @@ static const refusal refusals[] = {
     {"for %i = 0 to %n {\n}", "expected `step`, found `{`"},
     {"for %i = 0 to %n step 1 {\n%a = add %i, %i : index\n}\n%b = add %a, %a : index", "%a is not defined here"},
     {"%a = alloc -1 : reg f32", "an alloc of -1 elements"},
+    {"%a = memory : local f32", "L3: gives a global buffer of whole bytes, declared local f32"},
+    {"%a = memory : global i4", "L3: gives a global buffer of whole bytes"},
+    {"%a = memory : f32", "L3: gives a global buffer"},
+    {"%a = address %n : index", "L3: takes a buffer, found index"},
+    {"%a = address %x : f32", "L3: the result is index, declared f32"},
+    {"%a = memory : global i64\nstore %a[%n], %n", "L3: may write %x, which is readonly"},
+    {"%a = alloc 4 : local i64\n%b = const 1 : f32\n%c = cas %a[%n], %n, %b : index", "L3: expects a index, stores a f32"},
+    {"%a = alloc 4 : local i64\n%c = cas %a[%n], %n : index", "expected `,`, found `:`"},
+    {"%a = alloc 4 : local f32\n%b = load %a[%n] : f32\n%c = atomic eq %a[%n], %b : f32", "L3: takes a scalar and a function of two operands"},
+    {"%a = alloc 4 : local f32\n%b = load %a[%n] : f32\n%c = atomic and %a[%n], %b : f32", "L3: takes a scalar and a function of two operands"},
+    {"print \"{}\"", "L2: the text has 1 places for 0 values"},
+    {"print \"{y}\", %n", "L2: a `{` in the text is `{}`, `{x}` or `{{`"},
+    {"print \"a\\x00\"", "expected two hexadecimal digits that are not 00"},
+    {"print \"a", "expected `\"`"},
+    {"print \"{}\", %x", "L3: prints real scalars, found global f32"},
     {"%a = alloc 99999999999999999999 : reg f32", "expected an integer"},
 };
 

@@ -100,7 +100,7 @@ static bool is_library_name(const char *name)
 #define ONE(name) #name, #name "f",
         TN_LIBM_FUNCTIONS(ONE, ONE, ONE, ONE)
 #undef ONE
-        "cpow", "memcpy", "memmove", "memset",
+        "cpow", "memcpy", "memmove", "memset", "printf",
     };
     for (size_t i = 0; i < TN_COUNT(names); i++)
         if (!strcmp(names[i], name))

@@ -71,7 +71,7 @@ LLVMValueRef tn_emit_complex_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLV
 LLVMValueRef tn_emit_complex_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_dtype to);
 /* casts.c: tn_number_convert on values. */
 LLVMValueRef tn_emit_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_dtype to);
-/* memory.c: alloc, load, gather, store, scatter, atomic, prefetch. */
+/* memory.c: alloc, load, gather, store, scatter, atomic, cas, prefetch. */
 void tn_emit_memory_op(tn_emitter *e, const tn_lop *op);
 /* machine_ops.c: a row of cpu/intrinsics.def by name. */
 LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op);

@@ -4,6 +4,7 @@
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Orc.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static const symbol symbols[] = {
     {"memcpy", (void *)memcpy},
     {"memmove", (void *)memmove},
     {"memset", (void *)memset},
+    {"printf", (void *)printf},
 };
 
 static LLVMErrorRef define_symbols(tn_jit *jit)

@@ -105,6 +105,11 @@ static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
     return x;
 }
 
+static LLVMValueRef emit_address(tn_emitter *e, const tn_lop *op)
+{
+    return LLVMBuildPtrToInt(e->builder, tn_emit_value(e, op->operand[0]), tn_emit_int_type(e, 64, 1), "");
+}
+
 static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
 {
     tn_ltype type = op->result->type;
@@ -122,6 +127,8 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
     case TN_L_shuffle: return emit_shuffle(e, op);
     case TN_L_hreduce: return emit_hreduce(e, op);
     case TN_L_intrinsic: return tn_emit_machine_op(e, op);
+    case TN_L_memory: return LLVMConstNull(LLVMPointerTypeInContext(e->context, 0)); /* accesses make their addresses themselves */
+    case TN_L_address: return emit_address(e, op);
     default: return tn_emit_refuse(e, tn_emit_type(e, type.dtype, type.lanes), "the operation %s", tn_lop_name(op->code));
     }
 }
@@ -186,6 +193,54 @@ static void emit_while(tn_emitter *e, const tn_lop *op)
     LLVMPositionBuilderAtEnd(b, after);
 }
 
+/* ---- printing ------------------------------------------------------------------------------------------------------------------ */
+
+/* A value as printf takes it, and how it is to be printed. */
+static LLVMValueRef printable(tn_emitter *e, const tn_lvalue *x, bool hex, tn_text *format)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef i64 = tn_emit_int_type(e, 64, 1);
+    LLVMValueRef value = tn_emit_value(e, x);
+    tn_dtype dtype = x->type.dtype;
+    if (hex) {
+        int bits = tn_dtype_bits(dtype);
+        if (tn_is_float(dtype))
+            value = LLVMBuildBitCast(b, value, tn_emit_int_type(e, bits, 1), "");
+        tn_text_add(format, "0x%%0%dllx", (int)tn_max(1, bits / 4));
+        return LLVMBuildZExt(b, value, i64, "");
+    }
+    if (tn_is_float(dtype)) {
+        tn_text_add(format, "%%f");
+        return tn_emit_cast(e, value, dtype, TN_F64);
+    }
+    tn_text_add(format, tn_is_unsigned(dtype) ? "%%llu" : "%%lld");
+    return tn_is_unsigned(dtype) ? LLVMBuildZExt(b, value, i64, "") : LLVMBuildSExt(b, value, i64, "");
+}
+
+/* One call of printf for a line: lines of several threads do not mix. What the text says stands in the format with its % doubled. */
+static void emit_print(tn_emitter *e, const tn_lop *op)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1), pointer = LLVMPointerTypeInContext(e->context, 0);
+    LLVMTypeRef type = LLVMFunctionType(i32, &pointer, 1, true);
+    LLVMValueRef *args = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, (size_t)op->noperands + 1);
+    tn_text format = {.arena = &e->session->arena};
+    const char *at = op->name, *text;
+    size_t len;
+    int n = 0;
+    for (tn_lpiece piece; (piece = tn_l_print_piece(&at, &text, &len)) != TN_L_PIECE_END;) {
+        if (piece != TN_L_PIECE_TEXT) {
+            args[n + 1] = printable(e, op->operand[n], piece == TN_L_PIECE_HEX, &format);
+            n++;
+            continue;
+        }
+        for (size_t i = 0; i < len; i++)
+            tn_text_add(&format, text[i] == '%' ? "%%%%" : "%c", text[i]);
+    }
+    tn_text_add(&format, "\n");
+    args[0] = LLVMBuildGlobalStringPtr(e->builder, format.at, "line");
+    LLVMBuildCall2(e->builder, type, tn_emit_library_function(e, "printf", type), args, (unsigned)n + 1, "");
+}
+
 /* A check that fails leaves its line in the first word of scratch and ends the kernel. */
 static void emit_trap(tn_emitter *e, const tn_lop *op)
 {
@@ -212,6 +267,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_if: emit_if(e, op); break;
     case TN_L_while: emit_while(e, op); break;
     case TN_L_trap: emit_trap(e, op); break;
+    case TN_L_print: emit_print(e, op); break;
     case TN_L_yield: break; /* emit_while reads it */
     case TN_L_alloc:
     case TN_L_load:
@@ -219,6 +275,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_cas:
     case TN_L_prefetch: tn_emit_memory_op(e, op); break;
     default: e->values[op->result->id] = emit_value_op(e, op); break;
     }

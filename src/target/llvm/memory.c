@@ -22,7 +22,7 @@ static access take_apart(const tn_emitter *e, const tn_lop *op)
     a.base = tn_emit_value(e, a.buffer);
     a.offset = tn_emit_value(e, a.offset_value);
     a.value = loads ? NULL : tn_emit_value(e, op->operand[2]);
-    a.mask = operand_or_null(e, op, loads ? 2 : 3);
+    a.mask = op->code == TN_L_cas ? NULL : operand_or_null(e, op, loads ? 2 : 3); /* of cas: emit_cas */
     a.other = loads ? operand_or_null(e, op, 3) : NULL;
     return a;
 }
@@ -63,9 +63,23 @@ static LLVMValueRef emit_alloc(tn_emitter *e, const tn_lop *op)
     return home;
 }
 
+/* An address from a number: an offset from a null pointer would be one that no object has, which LLVM takes for an access that never happens. */
+static LLVMValueRef absolute_address(tn_emitter *e, const access *a)
+{
+    int lanes = tn_emit_lanes(LLVMTypeOf(a->offset));
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), i64 = tn_emit_int_type(e, 64, lanes);
+    LLVMValueRef offset = a->offset;
+    if (LLVMTypeOf(offset) != i64)
+        offset = LLVMBuildSExt(e->builder, offset, i64, "");
+    LLVMValueRef bytes = LLVMBuildMul(e->builder, offset, tn_emit_int(i64, tn_dtype_bits(a->dtype) / 8), "");
+    return LLVMBuildIntToPtr(e->builder, bytes, lanes > 1 ? LLVMVectorType(pointer, (unsigned)lanes) : pointer, "");
+}
+
 static LLVMValueRef address(tn_emitter *e, const access *a)
 {
     LLVMValueRef offset = a->offset;
+    if (a->buffer->def && a->buffer->def->code == TN_L_memory)
+        return absolute_address(e, a);
     if (a->buffer->type.lanes > 1) { /* the elements are vectors */
         LLVMTypeRef type = LLVMTypeOf(offset);
         offset = LLVMBuildMul(e->builder, offset, tn_emit_int(type, a->buffer->type.lanes), "");
@@ -346,22 +360,32 @@ static void emit_scatter(tn_emitter *e, const access *a)
 
 /* ---- atomics ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Compare and swap until nobody came between: works for every function of two operands. Relaxed order: kernels synchronise elsewhere. */
+/* Every atomic is sequentially consistent: kernels build locks and counters of them, and no CPU makes much of a weaker order here. */
+static const LLVMAtomicOrdering order = LLVMAtomicOrderingSequentiallyConsistent;
+
+/* Stores `wanted` where `seen` is, both as bits; what is there and whether it did. */
+static LLVMValueRef compare_exchange(tn_emitter *e, const access *a, LLVMValueRef at, LLVMValueRef seen, LLVMValueRef wanted)
+{
+    LLVMValueRef pair = LLVMBuildAtomicCmpXchg(e->builder, at, seen, wanted, order, order, false);
+    LLVMSetAlignment(pair, alignment(a->dtype));
+    return pair;
+}
+
+/* Compare and swap until nobody came between: works for every function of two operands. */
 static LLVMValueRef swap_loop(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
 {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef bits = tn_emit_int_type(e, tn_dtype_bits(a->dtype), 1), type = tn_emit_memory_type(e, a->dtype, 1);
     LLVMValueRef first = LLVMBuildLoad2(b, bits, at, "");
     LLVMSetAlignment(first, alignment(a->dtype));
-    LLVMSetOrdering(first, LLVMAtomicOrderingMonotonic);
+    LLVMSetOrdering(first, order);
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), loop = tn_emit_block_after(e, "swap");
     LLVMBuildBr(b, loop);
     LLVMPositionBuilderAtEnd(b, loop);
     LLVMValueRef seen = LLVMBuildPhi(b, bits, "");
     LLVMValueRef old = from_memory(e, a, LLVMBuildBitCast(b, seen, type, "")), args[2] = {old, a->value};
     LLVMValueRef wanted = to_memory(e, a->dtype, tn_emit_fn(e, fn, a->dtype, args));
-    LLVMValueRef pair = LLVMBuildAtomicCmpXchg(b, at, seen, LLVMBuildBitCast(b, wanted, bits, ""), LLVMAtomicOrderingMonotonic,
-                                               LLVMAtomicOrderingMonotonic, false);
+    LLVMValueRef pair = compare_exchange(e, a, at, seen, LLVMBuildBitCast(b, wanted, bits, ""));
     LLVMBasicBlockRef tail = LLVMGetInsertBlock(b), done = tn_emit_block_after(e, "swapped");
     LLVMAddIncoming(seen, (LLVMValueRef[]){first, LLVMBuildExtractValue(b, pair, 0, "")}, (LLVMBasicBlockRef[]){before, tail}, 2);
     LLVMBuildCondBr(b, LLVMBuildExtractValue(b, pair, 1, ""), done, loop);
@@ -383,21 +407,59 @@ static bool native_atomic(tn_scalar fn, bool is_unsigned, LLVMAtomicRMWBinOp *ou
     }
 }
 
+/* A value as the bits that memory holds, and back. */
+static LLVMValueRef as_bits(tn_emitter *e, const access *a, LLVMValueRef value)
+{
+    return LLVMBuildBitCast(e->builder, to_memory(e, a->dtype, value), tn_emit_int_type(e, tn_dtype_bits(a->dtype), 1), "");
+}
+
+static LLVMValueRef from_bits(tn_emitter *e, const access *a, LLVMValueRef bits)
+{
+    return from_memory(e, a, LLVMBuildBitCast(e->builder, bits, tn_emit_memory_type(e, a->dtype, 1), ""));
+}
+
+static LLVMValueRef exchange_lane(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, LLVMAtomicRMWBinOpXchg, at, as_bits(e, a, a->value), order, false);
+    LLVMSetAlignment(old, alignment(a->dtype));
+    return from_bits(e, a, old);
+}
+
 static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
 {
     LLVMAtomicRMWBinOp native;
+    if (fn == TN_SCALAR_NONE)
+        return exchange_lane(e, a, at);
     if (!tn_is_integer(a->dtype) || !native_atomic(fn, tn_is_unsigned(a->dtype), &native))
         return swap_loop(e, a, fn, at);
-    LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, native, at, a->value, LLVMAtomicOrderingMonotonic, false);
+    LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, native, at, a->value, order, false);
     LLVMSetAlignment(old, alignment(a->dtype));
     return old;
+}
+
+static bool has_atomics(tn_dtype dtype) { return tn_dtype_bits(dtype) >= 8 && !tn_is_complex(dtype); }
+
+static LLVMValueRef emit_cas(tn_emitter *e, const tn_lop *op, const access *a)
+{
+    LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
+    LLVMValueRef mask = operand_or_null(e, op, 4), wanted = tn_emit_value(e, op->operand[3]), at = address(e, a);
+    if (!has_atomics(a->dtype))
+        return tn_emit_refuse(e, type, "cas of %s", tn_dtype_text(a->dtype));
+    branch br = {NULL, NULL};
+    if (mask)
+        br = begin_if(e, mask);
+    LLVMValueRef pair = compare_exchange(e, a, at, as_bits(e, a, a->value), as_bits(e, a, wanted));
+    LLVMValueRef old = from_bits(e, a, LLVMBuildExtractValue(e->builder, pair, 0, ""));
+    return mask ? end_if(e, br, old, LLVMConstNull(type)) : old;
 }
 
 static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
 {
     LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
-    if (a->lanes > 1 || tn_dtype_bits(a->dtype) < 8 || tn_is_complex(a->dtype) || tn_scalar_arity(fn) != 2 || tn_scalar_result(fn, a->dtype) != a->dtype)
-        return tn_emit_refuse(e, type, "atomic %s on %d lanes of %s", tn_scalar_name(fn), a->lanes, tn_dtype_text(a->dtype));
+    bool two = fn == TN_SCALAR_NONE || (tn_scalar_arity(fn) == 2 && tn_scalar_result(fn, a->dtype) == a->dtype);
+    if (a->lanes > 1 || !has_atomics(a->dtype) || !two)
+        return tn_emit_refuse(e, type, "atomic %s on %d lanes of %s", fn == TN_SCALAR_NONE ? "exchange" : tn_scalar_name(fn), a->lanes,
+                              tn_dtype_text(a->dtype));
     LLVMValueRef at = address(e, a);
     if (!a->mask)
         return atomic_lane(e, a, fn, at);
@@ -437,6 +499,7 @@ void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
     case TN_L_gather: result = nibbles ? load_nibbles(e, &a) : emit_gather(e, &a); break;
     case TN_L_store: nibbles ? store_nibbles(e, &a) : emit_store(e, &a); break;
     case TN_L_scatter: nibbles ? store_nibbles(e, &a) : emit_scatter(e, &a); break;
+    case TN_L_cas: result = emit_cas(e, op, &a); break;
     default: result = emit_atomic(e, &a, op->fn); break;
     }
     if (result)
