@@ -82,7 +82,8 @@ static void find_store(search *s, const tn_tblock *block)
             s->excluded |= s->store != NULL; /* computed after it, perhaps from the same operand */
             s->store = s->kernel->buffers.at[op->view->buffer].mode != TN_LOCAL ? op : s->store;
         }
-        s->excluded |= op->code == TN_T_store_ptr || op->code == TN_T_atomic || op->code == TN_T_dot || op->code == TN_T_dot_scaled;
+        s->excluded |= op->code == TN_T_store_ptr || op->code == TN_T_atomic || op->code == TN_T_atomic_ptr ||
+                       op->code == TN_T_cas_ptr || op->code == TN_T_dot;
         for (int r = 0; r < op->nregions; r++)
             find_store(s, op->region[r]);
     }

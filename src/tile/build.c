@@ -89,6 +89,15 @@ static tn_tvalue *new_value(tn_kernel *kernel, tn_ttype type)
     return v;
 }
 
+tn_tvalue *tn_kernel_scalar(tn_kernel *kernel, const char *name, tn_ttype type)
+{
+    assert(type.rank == 0);
+    tn_tvalue *v = new_value(kernel, type);
+    v->name = tn_intern_z(kernel->session, name);
+    TN_PUSH(&kernel->session->arena, &kernel->scalars, v);
+    return v;
+}
+
 tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_extent step)
 {
     tn_tvalue *v = new_value(kernel, tn_tscalar(TN_I64));
@@ -324,6 +333,7 @@ static tn_tvalue *stretch(tn_tbuilder *b, tn_tvalue *x, const tn_ttype *shape)
     assert(x->type.rank == 0 && "map: operands of one shape, or scalars");
     tn_ttype type = *shape;
     type.dtype = x->type.dtype;
+    type.pointer = x->type.pointer;
     return tn_t_broadcast(b, x, type, NULL);
 }
 
@@ -342,6 +352,7 @@ tn_tvalue *tn_t_map(tn_tbuilder *b, tn_scalar fn, tn_tvalue *const *operands, in
         x[i] = stretch(b, operands[i], shape);
     tn_ttype type = *shape;
     type.dtype = tn_scalar_result(fn, x[n - 1]->type.dtype);
+    type.pointer = x[n - 1]->type.pointer; /* select goes with pointers too */
     tn_top *op = tn_top_new(b, TN_T_map, x, n, 0);
     op->fn = fn;
     return tn_top_results(b, op, &type, 1);
@@ -378,6 +389,22 @@ tn_tvalue *tn_t_bitcast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype)
     tn_ttype type = x->type;
     assert(tn_dtype_bits(dtype) == tn_dtype_bits(type.dtype));
     type.dtype = dtype;
+    return unary_as(b, TN_T_bitcast, x, type);
+}
+
+static bool holds_address(const tn_ttype *type)
+{
+    return type->pointer || type->dtype == TN_I64 || type->dtype == TN_U64;
+}
+
+tn_tvalue *tn_t_bitcast_type(tn_tbuilder *b, tn_tvalue *x, tn_ttype element)
+{
+    tn_ttype type = x->type;
+    if (!element.pointer && !type.pointer)
+        return tn_t_bitcast(b, x, element.dtype);
+    assert(holds_address(&element) && holds_address(&type));
+    type.dtype = element.dtype;
+    type.pointer = element.pointer;
     return unary_as(b, TN_T_bitcast, x, type);
 }
 
@@ -421,6 +448,70 @@ tn_tvalue *tn_t_slice(tn_tbuilder *b, tn_tvalue *x, int axis, int64_t start, int
     return r;
 }
 
+tn_tvalue *tn_t_join(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y)
+{
+    tn_ttype type = x->type;
+    assert(type.rank < TN_TILE_RANK && tn_ttype_same(&x->type, &y->type));
+    type.extent[type.rank++] = tn_extent_const(2);
+    return tn_top_results(b, tn_top_new(b, TN_T_join, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
+}
+
+void tn_t_split(tn_tbuilder *b, tn_tvalue *x, tn_tvalue **first, tn_tvalue **second)
+{
+    tn_ttype type = x->type;
+    assert(type.rank > 0 && type.extent[type.rank - 1].size == 2);
+    type.rank--;
+    type.extent[type.rank] = (tn_extent){0, NULL};
+    tn_tvalue *r = tn_top_results(b, tn_top_new(b, TN_T_split, &x, 1, 0), (tn_ttype[]){type, type}, 2);
+    *first = &r[0];
+    *second = &r[1];
+}
+
+tn_tvalue *tn_t_cat(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, int axis)
+{
+    tn_ttype type = x->type;
+    assert(axis < type.rank && y->type.rank == type.rank && !type.extent[axis].param && !y->type.extent[axis].param);
+    type.extent[axis].size += y->type.extent[axis].size;
+    tn_tvalue *r = tn_top_results(b, tn_top_new(b, TN_T_cat, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
+    set_axes(r->def, 1, &axis);
+    return r;
+}
+
+tn_tvalue *tn_t_gather(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *index, int axis)
+{
+    tn_ttype type = index->type;
+    assert(axis < x->type.rank && type.rank == x->type.rank);
+    type.dtype = x->type.dtype;
+    type.pointer = x->type.pointer;
+    tn_tvalue *r = tn_top_results(b, tn_top_new(b, TN_T_gather, (tn_tvalue *[]){x, index}, 2, 0), &type, 1);
+    set_axes(r->def, 1, &axis);
+    return r;
+}
+
+tn_tvalue *tn_t_histogram(tn_tbuilder *b, tn_tvalue *x, int64_t bins, tn_dtype dtype)
+{
+    tn_extent extent = tn_extent_const(bins);
+    return unary_as(b, TN_T_histogram, x, tn_tile_type(dtype, 1, &extent));
+}
+
+tn_tvalue *tn_t_assume(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *fact)
+{
+    assert(fact->type.dtype == TN_BOOL && !fact->type.pointer);
+    return tn_top_results(b, tn_top_new(b, TN_T_assume, (tn_tvalue *[]){x, fact}, 2, 0), &x->type, 1);
+}
+
+void tn_t_assert(tn_tbuilder *b, tn_tvalue *condition, const char *text)
+{
+    tn_top_new(b, TN_T_assert, &condition, 1, 0)->text = tn_intern_z(b->kernel->session, text);
+}
+
+void tn_t_print(tn_tbuilder *b, const char *text, bool hex, tn_tvalue *const *values, int n)
+{
+    tn_top *op = tn_top_new(b, TN_T_print, values, n, 0);
+    op->text = tn_intern_z(b->kernel->session, text);
+    op->hex = hex;
+}
+
 void tn_t_fence(tn_tbuilder *b) { tn_top_new(b, TN_T_fence, NULL, 0, 0); }
 
 tn_tvalue *tn_t_asm(tn_tbuilder *b, const char *text, tn_tvalue *const *operands, int n, tn_ttype result)
@@ -430,12 +521,60 @@ tn_tvalue *tn_t_asm(tn_tbuilder *b, const char *text, tn_tvalue *const *operands
     return tn_top_results(b, op, &result, 1);
 }
 
+/* ---- pointers -------------------------------------------------------------------------------------------------------- */
+
+static tn_ttype pointed_type(const tn_tvalue *pointer)
+{
+    tn_ttype type = pointer->type;
+    assert(type.pointer);
+    type.pointer = false;
+    return type;
+}
+
+tn_tvalue *tn_t_addptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *offset)
+{
+    assert(pointer->type.pointer && pointer->type.rank == offset->type.rank);
+    return tn_top_results(b, tn_top_new(b, TN_T_addptr, (tn_tvalue *[]){pointer, offset}, 2, 0), &pointer->type, 1);
+}
+
+/* Without a mask no lane is `other`. */
+tn_tvalue *tn_t_load_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other)
+{
+    tn_ttype type = pointed_type(pointer);
+    int n = !mask ? 1 : !other ? 2 : 3;
+    return tn_top_results(b, tn_top_new(b, TN_T_load_ptr, (tn_tvalue *[]){pointer, mask, other}, n, 0), &type, 1);
+}
+
+void tn_t_store_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask)
+{
+    tn_top_new(b, TN_T_store_ptr, (tn_tvalue *[]){pointer, value, mask}, mask ? 3 : 2, 0);
+}
+
+static tn_tvalue *atomic_result(tn_tbuilder *b, tn_top *op, const char *order)
+{
+    tn_ttype type = pointed_type(op->operand[0]);
+    op->text = order ? tn_intern_z(b->kernel->session, order) : NULL;
+    return tn_top_results(b, op, &type, 1);
+}
+
+tn_tvalue *tn_t_atomic_ptr(tn_tbuilder *b, tn_scalar fn, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask, const char *order)
+{
+    tn_top *op = tn_top_new(b, TN_T_atomic_ptr, (tn_tvalue *[]){pointer, value, mask}, mask ? 3 : 2, 0);
+    op->fn = fn;
+    return atomic_result(b, op, order);
+}
+
+tn_tvalue *tn_t_cas_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *expected, tn_tvalue *value, const char *order)
+{
+    return atomic_result(b, tn_top_new(b, TN_T_cas_ptr, (tn_tvalue *[]){pointer, expected, value}, 3, 0), order);
+}
+
 /* ---- regions --------------------------------------------------------------------------------------------------------- */
 
 static void combine_args(tn_tbuilder *b, tn_tblock *combine, const tn_ttype *types, int n)
 {
-    tn_ttype args[32];
-    assert(n <= 16);
+    tn_ttype args[2 * TN_TILE_COMBINED];
+    assert(n <= TN_TILE_COMBINED);
     for (int i = 0; i < n; i++)
         args[i] = args[n + i] = tn_tscalar(types[i].dtype);
     tn_tblock_args(b->kernel, combine, args, 2 * n);
@@ -472,9 +611,9 @@ tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const t
 void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities, int n)
 {
     const tn_top *yield = fold->region[0]->last;
-    assert(yield && yield->code == TN_T_yield && yield->noperands == n && n <= 16);
+    assert(yield && yield->code == TN_T_yield && yield->noperands == n && n <= TN_TILE_COMBINED);
     fold->identity = tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n);
-    tn_ttype types[16];
+    tn_ttype types[TN_TILE_COMBINED];
     for (int i = 0; i < n; i++)
         types[i] = without_axes(&yield->operand[i]->type, fold->naxes, fold->axis);
     tn_top_results(b, fold, types, n);
@@ -486,15 +625,39 @@ tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, c
 {
     tn_top *op = tn_top_new(b, TN_T_reduce, tiles, n, 1);
     set_axes(op, naxes, axes);
-    op->identity = tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n);
-    tn_ttype types[16];
-    assert(n <= 16);
+    op->identity = identities ? tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n) : NULL;
+    tn_ttype types[TN_TILE_COMBINED];
+    assert(n <= TN_TILE_COMBINED);
     for (int i = 0; i < n; i++)
         types[i] = without_axes(&tiles[i]->type, naxes, axes);
     tn_top_results(b, op, types, n);
     combine_args(b, op->region[0], types, n);
     return op;
 }
+
+/* Results of the tiles' types, a region of 2n scalars. */
+static tn_top *along_axis(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *tiles, int n, int axis)
+{
+    tn_ttype types[TN_TILE_COMBINED];
+    assert(n > 0 && n <= TN_TILE_COMBINED && axis < tiles[0]->type.rank);
+    tn_top *op = tn_top_new(b, code, tiles, n, 1);
+    set_axes(op, 1, &axis);
+    for (int i = 0; i < n; i++)
+        types[i] = tiles[i]->type;
+    tn_top_results(b, op, types, n);
+    combine_args(b, op->region[0], types, n);
+    return op;
+}
+
+tn_top *tn_t_scan(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis, bool reverse, const tn_number *identities)
+{
+    tn_top *op = along_axis(b, TN_T_scan, tiles, n, axis);
+    op->reverse = reverse;
+    op->identity = identities ? tn_memdup(&b->kernel->session->arena, identities, sizeof *identities * (size_t)n) : NULL;
+    return op;
+}
+
+tn_top *tn_t_sort(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis) { return along_axis(b, TN_T_sort, tiles, n, axis); }
 
 void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype)
 {
@@ -519,15 +682,15 @@ tn_scalar tn_combine_fn(const tn_tblock *combine)
 
 static void carried_types(tn_tvalue *const *carried, int n, tn_ttype *types)
 {
-    assert(n < 16);
+    assert(n <= TN_TILE_CARRIED);
     for (int i = 0; i < n; i++)
         types[i] = carried[i]->type;
 }
 
 tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, tn_tvalue *const *carried, int n)
 {
-    tn_tvalue *operands[20] = {lo, hi, step};
-    tn_ttype types[17] = {tn_tscalar(TN_I64)};
+    tn_tvalue *operands[3 + TN_TILE_CARRIED] = {lo, hi, step};
+    tn_ttype types[1 + TN_TILE_CARRIED] = {tn_tscalar(TN_I64)};
     carried_types(carried, n, types + 1);
     for (int i = 0; i < n; i++)
         operands[3 + i] = carried[i];
@@ -539,7 +702,7 @@ tn_top *tn_t_for(tn_tbuilder *b, tn_tvalue *lo, tn_tvalue *hi, tn_tvalue *step, 
 
 tn_top *tn_t_while(tn_tbuilder *b, tn_tvalue *const *carried, int n)
 {
-    tn_ttype types[16];
+    tn_ttype types[TN_TILE_CARRIED];
     carried_types(carried, n, types);
     tn_top *op = tn_top_new(b, TN_T_while, carried, n, 2);
     tn_tblock_args(b->kernel, op->region[0], types, n);

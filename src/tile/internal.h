@@ -4,7 +4,7 @@
 
 #include "tile/tile.h"
 
-enum { TN_T_MAX_VALUES = 16 }; /* results, yielded or carried values of one operation */
+enum { TN_T_MAX_VALUES = TN_TILE_CARRIED }; /* results, yielded or carried values of one operation */
 
 /* Types in text: $R x $C x f32, f32, 8 x ptr<f32>. */
 void tn_text_ttype(tn_text *text, const tn_ttype *type);

@@ -2,7 +2,7 @@
  *
  *     file      = {facts | kernel}
  *     facts     = "symbols" name "in" "[" integer "," integer "]" ["multiple" integer]
- *     kernel    = "kernel" "@" name "(" [parameter {"," parameter}] ")" "grid" "(" [range {"," range}] ")"
+ *     kernel    = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] "grid" "(" [range {"," range}] ")"
  *                 "{" {local | view} {operation} "}" [schedule]
  *     parameter = "%" name ":" dtype ["[" dim "]"] ("read" | "write" | "read_write")  |  "%" name ":" type
  *     range     = "%" name ":" dim "by" extent
@@ -23,7 +23,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_NESTING = 64, MAX_OPERANDS = 64, MAX_ARGUMENTS = 2 * TN_T_MAX_VALUES + 1 };
+enum { MAX_NESTING = 64, MAX_OPERANDS = TN_T_MAX_VALUES + 3, MAX_ARGUMENTS = TN_T_MAX_VALUES + 1 };
 
 typedef struct parser {
     tn_session *session;
@@ -445,7 +445,11 @@ static bool access(parser *p, draft *d)
 /* The numbers' form depends on types that follow: remembers where they stand. */
 static bool skip_identities(parser *p, draft *d)
 {
-    if (!expect(p, "identity") || !expect(p, "["))
+    if (d->op.code != TN_T_fold && !accept(p, "identity"))
+        return true;
+    if (d->op.code == TN_T_fold && !expect(p, "identity"))
+        return false;
+    if (!expect(p, "["))
         return false;
     d->identities = p->at;
     while (p->at < p->end && *p->at != ']' && *p->at != '\n')
@@ -504,6 +508,14 @@ static bool scalar_function(parser *p, tn_scalar *fn)
     return *fn != TN_SCALAR_NONE || (text && FAIL(p, "unknown scalar function `%s`", text));
 }
 
+/* atomic_ptr: its function; atomic_ptr, cas_ptr: operands, and the memory order. */
+static bool atomic_details(parser *p, draft *d)
+{
+    if (d->op.code == TN_T_atomic_ptr && !accept(p, "exchange") && !scalar_function(p, &d->op.fn))
+        return false;
+    return value_list(p, &d->operands) && (!accept(p, "order") || (d->op.text = word(p, "a memory order")));
+}
+
 /* What stands between the opcode and the types. */
 static bool details(parser *p, draft *d)
 {
@@ -541,9 +553,13 @@ static bool details(parser *p, draft *d)
         return for_range(p, d);
     case TN_T_while:
         return carried_list(p, d);
+    case TN_T_atomic_ptr:
+    case TN_T_cas_ptr:
+        return atomic_details(p, d);
     case TN_T_print:
     case TN_T_assert:
     case TN_T_asm:
+        d->op.hex = d->op.code == TN_T_print && accept(p, "hex");
         return (d->op.text = quoted(p)) && (!accept(p, ",") || value_list(p, &d->operands));
     default:
         return value_list(p, &d->operands);
@@ -638,6 +654,7 @@ static tn_top *make_op(tn_tbuilder *b, const draft *d)
     memcpy(op->step, d->op.step, sizeof op->step);
     op->ordered = d->op.ordered;
     op->reverse = d->op.reverse;
+    op->hex = d->op.hex;
     op->text = d->op.text;
     op->label = d->op.label;
     return op;
@@ -863,7 +880,10 @@ static bool kernel(parser *p)
     p->buffers = (tn_map){.arena = arena};
     p->views = (tn_map){.arena = arena};
     p->scope.len = 0;
-    if (!list_of(p, parameter) || !expect(p, "grid") || !list_of(p, grid_range) || !expect(p, "{"))
+    if (!list_of(p, parameter))
+        return false;
+    p->kernel->overlap = accept(p, "overlap");
+    if (!expect(p, "grid") || !list_of(p, grid_range) || !expect(p, "{"))
         return false;
     for (;;) {
         if (accept(p, "local")) {

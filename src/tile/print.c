@@ -166,6 +166,8 @@ static void print_carried(printer *p, const tn_tblock *block, int first, tn_tval
 
 static void print_identities(printer *p, const tn_top *op)
 {
+    if (!op->identity)
+        return;
     ADD(p, " identity [");
     for (int i = 0; i < op->nresults; i++) {
         ADD(p, i ? ", " : "");
@@ -227,6 +229,14 @@ static void print_details(printer *p, const tn_top *op)
         ADD(p, ",");
         print_values(p, op->operand, op->noperands);
         return;
+    case TN_T_atomic_ptr:
+    case TN_T_cas_ptr:
+        if (op->code == TN_T_atomic_ptr)
+            ADD(p, " %s", op->fn == TN_SCALAR_NONE ? "exchange" : tn_scalar_name(op->fn));
+        print_values(p, op->operand, op->noperands);
+        if (op->text)
+            ADD(p, " order %s", op->text);
+        return;
     case TN_T_broadcast:
     case TN_T_permute:
     case TN_T_cat:
@@ -262,7 +272,7 @@ static void print_details(printer *p, const tn_top *op)
     case TN_T_print:
     case TN_T_assert:
     case TN_T_asm:
-        ADD(p, " ");
+        ADD(p, op->hex ? " hex " : " ");
         print_quoted(p, op->text ? op->text : "");
         ADD(p, op->noperands ? "," : "");
         print_values(p, op->operand, op->noperands);
@@ -406,7 +416,7 @@ static void print_header(printer *p)
         ADD(p, "%s%%%s: ", any ? ", " : "", give_name(p, v, v->name, ""));
         tn_text_ttype(p->text, &v->type);
     }
-    ADD(p, ") grid(");
+    ADD(p, k->overlap ? ") overlap grid(" : ") grid(");
     for (size_t i = 0; i < k->grid.len; i++) {
         const tn_trange *g = &k->grid.at[i];
         ADD(p, "%s%%%s : ", i ? ", " : "", give_name(p, g->value, g->value->name, ""));

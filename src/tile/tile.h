@@ -38,7 +38,11 @@
 
 #include "graph/graph.h"
 
-enum { TN_TILE_RANK = 6 };
+enum {
+    TN_TILE_RANK = 6,
+    TN_TILE_CARRIED = 64,  /* values that `for`, `while` or `if` give, at most */
+    TN_TILE_COMBINED = 16, /* tiles that fold, reduce, scan or sort take, at most */
+};
 
 typedef enum tn_topcode {
 #define TOP(name, ...) TN_T_##name,
@@ -130,13 +134,14 @@ struct tn_top {
     tn_subscript *subscript;  /* view->rank of them */
     tn_dim dim;               /* size */
     tn_number number;         /* const; slice: start */
-    tn_number *identity;      /* reduce, fold, scan: one a result */
+    tn_number *identity;      /* reduce, fold, scan: one a result; reduce, scan: NULL: the first element that is there starts, of none comes 0 */
     int naxes;
     int axis[TN_TILE_RANK];   /* broadcast, permute, reduce, fold, scan, sort, gather, cat, slice */
     int nranges;              /* fold: body arguments 0 … nranges - 1 */
     tn_extent step[TN_TILE_RANK]; /* fold: a range's step; for: step[0] if constant operand is not used */
     bool ordered;             /* fold, reduce: `order tree` (adjacent elements); else any */
     bool reverse;             /* scan */
+    bool hex;                 /* print: integers in hexadecimal */
     const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr: memory order and scope, "acq_rel.gpu" */
     const char *label;        /* name by which the schedule speaks of it; NULL: none */
     tn_tblock *block;
@@ -263,11 +268,11 @@ tn_tvalue *tn_t_bitcast_type(tn_tbuilder *b, tn_tvalue *x, tn_ttype element);
  * call tn_t_fold_finish, which makes the results from what the body yields with `axes` removed. */
 tn_top *tn_t_fold(tn_tbuilder *b, int nranges, tn_tvalue *const *limits, const tn_extent *steps, int naxes, const int *axes);
 void tn_t_fold_finish(tn_tbuilder *b, tn_top *fold, const tn_number *identities, int n);
-/* Inclusive scan along an axis; fill region[0] as for reduce. */
+/* Inclusive scan along an axis; fill region[0] as for reduce. identities: NULL: none is known. */
 tn_top *tn_t_scan(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis, bool reverse, const tn_number *identities);
 /* Stable sort along an axis of n tiles by `before` (region[0]: 2n scalars -> bool), to be filled. */
 tn_top *tn_t_sort(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int axis);
-tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities); /* fill region[0] */
+tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, const int *axes, const tn_number *identities); /* fill region[0]; identities: NULL: none is known */
 /* Fills a combine region with one function: (a, b) -> fn(a, b). */
 void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype);
 /* The single function of a combine region of one value, else TN_SCALAR_NONE. */

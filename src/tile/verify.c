@@ -220,14 +220,16 @@ static bool check_map(const verifier *v, const tn_top *op)
     return expect_result(v, op, result);
 }
 
+static int element_bits(const tn_ttype *type) { return type->pointer ? 64 : tn_dtype_bits(type->dtype); }
+
 static bool check_cast(const verifier *v, const tn_top *op)
 {
     const tn_ttype *from = type_of(op, 0), *to = &op->result->type;
     if (!same_shape(v, from, to))
         return FAIL(v, op, "keeps the shape, found %s of %s", type_text(v, to), type_text(v, from));
-    if (from->pointer != to->pointer || (op->code == TN_T_cast && to->pointer))
+    if (op->code == TN_T_cast && (from->pointer || to->pointer))
         return FAIL(v, op, "no conversion between %s and %s", type_text(v, from), type_text(v, to));
-    bool fits = op->code == TN_T_cast || to->pointer || tn_dtype_bits(from->dtype) == tn_dtype_bits(to->dtype);
+    bool fits = op->code == TN_T_cast || element_bits(from) == element_bits(to);
     return fits || FAIL(v, op, "needs elements of one size, found %s and %s", type_text(v, from), type_text(v, to));
 }
 
@@ -365,6 +367,33 @@ static bool check_atomic(const verifier *v, const tn_top *op)
            expect_type(v, op, "the value", type_of(op, 0), &op->result->type);
 }
 
+/* Memory order and scope of an atomic on pointers; NULL: acq_rel.gpu. */
+static bool check_order(const verifier *v, const tn_top *op)
+{
+    static const char *const orders[] = {"relaxed", "acquire", "release", "acq_rel"}, *const scopes[] = {"cta", "gpu", "sys"};
+    const char *dot = op->text ? strchr(op->text, '.') : NULL;
+    bool order = false, scope = false;
+    for (size_t i = 0; dot && i < TN_COUNT(orders); i++)
+        order |= strlen(orders[i]) == (size_t)(dot - op->text) && memcmp(op->text, orders[i], strlen(orders[i])) == 0;
+    for (size_t i = 0; dot && i < TN_COUNT(scopes); i++)
+        scope |= strcmp(dot + 1, scopes[i]) == 0;
+    return !op->text || (order && scope) || FAIL(v, op, "an order is relaxed, acquire, release or acq_rel, a dot, and cta, gpu or sys, found %s", op->text);
+}
+
+static bool check_atomic_ptr(const verifier *v, const tn_top *op)
+{
+    tn_dtype dtype = op->result->type.dtype;
+    if (op->fn != TN_SCALAR_NONE && (tn_scalar_arity(op->fn) != 2 || !tn_scalar_accepts(op->fn, dtype) || tn_scalar_result(op->fn, dtype) != dtype))
+        return FAIL(v, op, "needs a function of two %s that gives one", tn_dtype_text(dtype));
+    return expect_operands(v, op, 2, 3) && check_pointers(v, op, type_of(op, 1), 2) && expect_result(v, op, *type_of(op, 1)) && check_order(v, op);
+}
+
+static bool check_cas_ptr(const verifier *v, const tn_top *op)
+{
+    return check_pointers(v, op, type_of(op, 1), 3) && expect_type(v, op, "the new value", type_of(op, 2), type_of(op, 1)) &&
+           expect_result(v, op, *type_of(op, 1)) && check_order(v, op);
+}
+
 static bool check_addptr(const verifier *v, const tn_top *op)
 {
     const tn_ttype *p = type_of(op, 0), *i = type_of(op, 1);
@@ -401,6 +430,10 @@ static bool check_simple(const verifier *v, const tn_top *op)
         return check_addptr(v, op);
     case TN_T_atomic:
         return check_atomic(v, op);
+    case TN_T_atomic_ptr:
+        return check_atomic_ptr(v, op);
+    case TN_T_cas_ptr:
+        return check_cas_ptr(v, op);
     case TN_T_map:
         return check_map(v, op);
     case TN_T_cast:
@@ -429,7 +462,7 @@ static bool check_simple(const verifier *v, const tn_top *op)
                FAIL(v, op, "counts integers along one axis into integers, found %s and %s", type_text(v, type_of(op, 0)), type_text(v, to));
     case TN_T_assert:
         return (type_of(op, 0)->dtype == TN_BOOL && !type_of(op, 0)->pointer) || FAIL(v, op, "needs a bool");
-    default: /* dot_scaled, fence, print, asm: free */
+    default: /* fence, print, asm: free */
         return true;
     }
 }
@@ -462,7 +495,7 @@ static bool check_arguments(const verifier *v, const tn_top *op, const tn_tblock
 /* K5. Arguments: the n parts of a, then those of b. order: the region says whether a comes before b. */
 static bool check_combine(verifier *v, const tn_top *op, const tn_tblock *combine, bool order)
 {
-    tn_ttype args[2 * TN_T_MAX_VALUES], truth = tn_tscalar(TN_BOOL);
+    tn_ttype args[2 * TN_TILE_COMBINED], truth = tn_tscalar(TN_BOOL);
     int n = op->nresults;
     for (int i = 0; i < n; i++) {
         if (op->result[i].type.pointer)
@@ -498,8 +531,8 @@ static tn_ttype without_axes(const tn_ttype *type, const tn_top *op)
 /* The combined tiles have one shape; the results are what `dropped` leaves of it. */
 static bool check_combined(verifier *v, const tn_top *op, tn_tvalue *const *tiles, int n, bool drop)
 {
-    if (n < 1 || n > TN_T_MAX_VALUES || op->nresults != n)
-        return FAIL(v, op, "needs 1 to %d tiles and as many results, found %d and %d", TN_T_MAX_VALUES, n, op->nresults);
+    if (n < 1 || n > TN_TILE_COMBINED || op->nresults != n)
+        return FAIL(v, op, "needs 1 to %d tiles and as many results, found %d and %d", TN_TILE_COMBINED, n, op->nresults);
     if (!check_axes(v, op, tiles[0]->type.rank))
         return false;
     for (int i = 0; i < n; i++) {
@@ -509,7 +542,7 @@ static bool check_combined(verifier *v, const tn_top *op, tn_tvalue *const *tile
         if (!expect_type(v, op, "a result", &op->result[i].type, &wanted))
             return false;
     }
-    return op->identity || op->code == TN_T_sort || FAIL(v, op, "has no identities");
+    return op->identity || op->code != TN_T_fold || FAIL(v, op, "has no identities");
 }
 
 /* K6: folds may run as lanes and parts, so what one strip stores no other may load. */

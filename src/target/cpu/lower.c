@@ -1476,7 +1476,7 @@ static void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op)
 static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place *const *state, int n)
 {
     /* Two steps: a new value may depend on another's old elements. */
-    place *next[16];
+    place *next[TN_TILE_CARRIED];
     for (int i = 0; i < n; i++) {
         next[i] = lower_new_place(L, b, &values[i]->type, "next");
         materialise(L, b, values[i], next[i]);
@@ -1500,7 +1500,7 @@ static void bind_state(lower *L, const tn_tvalue *args, place *const *state, int
 static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
-    place *state[16];
+    place *state[TN_TILE_CARRIED];
     tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
@@ -1527,7 +1527,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
-    place *state[16];
+    place *state[TN_TILE_CARRIED];
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
         materialise(L, b, op->operand[i], state[i]);
@@ -1550,7 +1550,7 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
 
 static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
 {
-    place *out[16];
+    place *out[TN_TILE_CARRIED];
     for (int i = 0; i < op->nresults; i++)
         out[i] = lower_new_place(L, b, &op->result[i].type, "if");
     tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
