@@ -60,7 +60,8 @@ static inline bool tn_lop_accesses(const tn_lop *op) /* operand 0 is a buffer, o
 tn_lop *tn_l_find_loop(const tn_lfunc *func, const char *index); /* the first with that index; NULL: none */
 
 /* ---- range.c ---- */
-/* Proven bounds of an integer scalar, inclusive. A size parameter is taken to lie in [0, 2^47]: no buffer is larger. */
+/* Proven bounds of an integer scalar, inclusive. A size parameter is taken to lie in [0, 2^47]: no buffer is larger; one that
+ * holds a number, in that number's type. */
 typedef struct tn_lrange {
     int64_t lo, hi;
 } tn_lrange;

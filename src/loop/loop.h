@@ -12,7 +12,8 @@
  * There are no phis and no loop-carried values: what survives an iteration lives in a buffer. A small buffer of space `reg`
  * that is indexed by constants after unrolling becomes registers in the emitter. So a loop can be split, unrolled, widened or
  * moved by rewriting its block alone. A kernel gets its buffers, its sizes (index values) and, as the last two index parameters
- * named %begin and %end, the range of its flattened grid that this worker runs; its outermost loop, kind `grid`, walks it.
+ * named %begin and %end, the range of its flattened grid that this worker runs; its outermost loop, kind `grid`, walks it. A number that the kernel
+ * is called with is an index parameter too, `%alpha: index of f32`.
  *
  * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
  * `vector` on a loop is a promise by who made it: iterations are independent (or touch only their own elements), any order and any number
@@ -55,6 +56,7 @@ struct tn_lvalue {
     uint32_t id;
     bool readonly;     /* buffer parameter never written while the kernel runs */
     int64_t align;     /* of a buffer's start, bytes */
+    tn_dtype holds;    /* of an index parameter: the number that it holds, extended to 64 bits (floats: its bits); TN_NO_DTYPE: a size */
     void *scratch;     /* for the pass that runs; not kept */
 };
 struct tn_lop {

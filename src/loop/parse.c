@@ -1,7 +1,7 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
  *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] block
- *     parameter = "%" name ":" type ["readonly"] ["align" integer]
+ *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype]
  *     block     = "{" {operation} "}"
  *     operation = ["%" name "="] opcode operands [":" type]        one form an opcode, below
  *     type      = ["global" | "local" | "reg"] element ["x" lanes]      element: dtype, or index (i64)
@@ -536,9 +536,14 @@ static bool parse_parameter(parser *p)
         return FAIL(p, "an alignment is a power of two, found %lld", (long long)align);
     if (type.buffer && p->func->nbuffers != (int)p->func->params.len)
         return FAIL(p, "buffers stand before indices in the list of parameters");
-    return define(p, name,
-                  type.buffer ? tn_lfunc_buffer(p->func, name, type.dtype, readonly, align)
-                              : tn_lfunc_index(p->func, name));
+    tn_ltype holds = {TN_NO_DTYPE};
+    if (!type.buffer && accept(p, "of") && !element_type(p, &holds))
+        return false;
+    if (holds.lanes > 1 || tn_is_complex(holds.dtype))
+        return FAIL(p, "an index holds a real scalar");
+    tn_lvalue *v = type.buffer ? tn_lfunc_buffer(p->func, name, type.dtype, readonly, align) : tn_lfunc_index(p->func, name);
+    v->holds = holds.dtype;
+    return define(p, name, v);
 }
 
 static bool parse_function(parser *p)

@@ -244,6 +244,8 @@ static void print_parameter(printer *p, const tn_lvalue *v)
     tn_text_ltype(p->text, v->type);
     if (v->readonly)
         tn_text_add(p->text, " readonly");
+    if (v->holds)
+        tn_text_add(p->text, " of %s", tn_dtype_text(v->holds));
     if (v->align)
         tn_text_add(p->text, " align %lld", (long long)v->align);
 }

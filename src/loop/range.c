@@ -96,11 +96,16 @@ static tn_lrange of_index(tn_map *memo, const tn_lop *loop, int depth)
     return (tn_lrange){lo.lo, tn_max(lo.lo, hi.hi > INT64_MIN ? hi.hi - 1 : hi.hi)};
 }
 
+static tn_lrange of_parameter(const tn_lvalue *v)
+{
+    return !v->holds ? (tn_lrange){0, max_size} : whole_type(tn_is_integer(v->holds) ? v->holds : TN_I64);
+}
+
 static tn_lrange of_definition(tn_map *memo, const tn_lvalue *v, tn_lrange whole, int depth)
 {
     const tn_lop *op = v->def;
     if (!op)
-        return v->block->parent ? of_index(memo, v->block->parent, depth) : (tn_lrange){0, max_size};
+        return v->block->parent ? of_index(memo, v->block->parent, depth) : of_parameter(v);
     switch (op->code) {
     case TN_L_const:
         return (tn_lrange){op->number.i, op->number.i};

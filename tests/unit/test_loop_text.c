@@ -4,7 +4,7 @@
 #include "loop/internal.h"
 
 static const char *const everything =
-    "kernel @everything(%x: global f32 readonly align 64, %y: global f32, %z: global i4, %q: global c64, %n: index) {\n"
+    "kernel @everything(%x: global f32 readonly align 64, %y: global f32, %z: global i4, %q: global c64, %n: index, %f: index of f32) {\n"
     "  %0 = const 0 : index\n"
     "  %1 = const 1 : index\n"
     "  %2 = const -0.5 : f32x4\n"

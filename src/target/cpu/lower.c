@@ -61,14 +61,15 @@ tn_lvalue *lower_dim(lower *L, tn_dim d)
     return *cell;
 }
 
-static void collect_symbol(void *context, tn_dim symbol)
+static tn_lvalue *find_or_add_index(lower *L, const char *name)
 {
-    lower *L = context;
     for (size_t i = (size_t)L->func->nbuffers; i < L->func->params.len; i++)
-        if (strcmp(L->func->params.at[i]->name, symbol->name) == 0)
-            return;
-    tn_lfunc_index(L->func, symbol->name);
+        if (strcmp(L->func->params.at[i]->name, name) == 0)
+            return L->func->params.at[i];
+    return tn_lfunc_index(L->func, name);
 }
+
+static void collect_symbol(void *context, tn_dim symbol) { find_or_add_index(context, symbol->name); }
 
 static void collect(lower *L, tn_dim d)
 {
@@ -106,6 +107,16 @@ static void collect_symbols(lower *L)
         if (k->buffers.at[i].mode == TN_LOCAL)
             collect(L, k->buffers.at[i].elements);
     collect_block(L, k->body);
+}
+
+/* A number that the kernel is called with is a parameter beside the sizes; one that has a size's name is that size. */
+static void collect_scalars(lower *L)
+{
+    for (size_t i = 0; i < L->kernel->scalars.len; i++) {
+        const tn_tvalue *v = L->kernel->scalars.at[i];
+        if (!v->type.pointer)
+            find_or_add_index(L, v->name)->holds = v->type.dtype;
+    }
 }
 
 /* ---- what is known of indices ------------------------------------------------------------------------------------------ */
@@ -311,7 +322,7 @@ static tn_lvalue *sum_value(tn_lbuilder *b, const sum *s)
     return v;
 }
 
-static tn_lvalue *and_of(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y)
+tn_lvalue *lower_and(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y)
 {
     return !x ? y : !y ? x : tn_l_fn2(b, TN_S_and, x, y);
 }
@@ -321,23 +332,18 @@ static tn_lvalue *times_dim(lower *L, tn_lbuilder *b, tn_lvalue *x, tn_dim d)
     return tn_l_fn2(b, TN_S_mul, x, lower_dim(L, d));
 }
 
-/* One access, resolved: the element's offset and whether it exists (NULL: surely). */
-typedef struct access {
-    tn_lvalue *offset, *exists;
-} access;
-
 static tn_lvalue *subscript_index(lower *L, tn_lbuilder *b, const tn_subscript *s, tn_lvalue *const *idx, tn_lvalue **exists)
 {
     if (s->block) {
         element start = lower_element(L, b, s->value, NULL);
-        *exists = and_of(b, *exists, start.present);
+        *exists = lower_and(b, *exists, start.present);
         return tn_l_fn2(b, TN_S_add, start.value, idx[s->axis[0]]);
     }
     tn_lvalue *at[TN_TILE_RANK];
     for (int i = 0; i < s->naxes; i++)
         at[i] = idx[s->axis[i]];
     element e = lower_element(L, b, s->value, at);
-    *exists = and_of(b, *exists, e.present);
+    *exists = lower_and(b, *exists, e.present);
     return tn_l_cast(b, e.value, TN_I64);
 }
 
@@ -361,7 +367,7 @@ static tn_lvalue *check_subscript(lower *L, tn_lbuilder *b, const tn_top *op, in
     if (!below)
         ok = tn_l_fn2(b, TN_S_lt, index, lower_dim(L, shape));
     if (!(is_const && constant >= 0) && !not_negative(L, s->value))
-        ok = and_of(b, ok, tn_l_fn2(b, TN_S_ge, index, tn_l_index(b, 0)));
+        ok = lower_and(b, ok, tn_l_fn2(b, TN_S_ge, index, tn_l_index(b, 0)));
     return ok;
 }
 
@@ -374,7 +380,7 @@ static tn_lvalue *check_guard(lower *L, tn_lbuilder *b, const tn_view *view, con
         if (!tn_dim_is(g->coef[d], 0))
             sum_add(&s, times_dim(L, b, index[d], g->coef[d]));
     tn_lvalue *at = sum_value(b, &s);
-    return and_of(b, tn_l_fn2(b, TN_S_ge, at, tn_l_index(b, 0)), tn_l_fn2(b, TN_S_lt, at, lower_dim(L, g->limit)));
+    return lower_and(b, tn_l_fn2(b, TN_S_ge, at, tn_l_index(b, 0)), tn_l_fn2(b, TN_S_lt, at, lower_dim(L, g->limit)));
 }
 
 static tn_lvalue *packed_offset(lower *L, tn_lbuilder *b, const tn_view *view, tn_lvalue *const *index)
@@ -390,7 +396,7 @@ static tn_lvalue *packed_offset(lower *L, tn_lbuilder *b, const tn_view *view, t
     return sum_value(b, &s);
 }
 
-static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+access lower_resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     const tn_view *view = op->view;
     tn_lvalue *index[TN_MAX_RANK];
@@ -401,7 +407,7 @@ static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *con
     for (int d = 0; d < view->rank; d++) {
         const tn_subscript *sub = &op->subscript[d];
         index[d] = subscript_index(L, b, sub, idx, &a.exists);
-        a.exists = and_of(b, a.exists, check_subscript(L, b, op, d, idx, index[d]));
+        a.exists = lower_and(b, a.exists, check_subscript(L, b, op, d, idx, index[d]));
         if (tn_dim_is(view->stride[d], 0))
             continue;
         if (sub->block) { /* start and index apart: the start's part leaves the loops */
@@ -412,7 +418,7 @@ static access resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *con
         }
     }
     for (int g = 0; g < view->nguards; g++)
-        a.exists = and_of(b, a.exists, check_guard(L, b, view, &view->guard[g], index));
+        a.exists = lower_and(b, a.exists, check_guard(L, b, view, &view->guard[g], index));
     a.offset = view->panel ? packed_offset(L, b, view, index) : sum_value(b, &s);
     return a;
 }
@@ -433,7 +439,7 @@ static void prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
 
 static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
-    access a = resolve(L, b, op, idx);
+    access a = lower_resolve(L, b, op, idx);
     prefetch_ahead(L, b, op, a.offset);
     const tn_view *view = op->view;
     tn_dtype dtype = op->result->type.dtype;
@@ -445,8 +451,18 @@ static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalu
 void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     element e = lower_element(L, b, op->operand[0], idx);
-    access a = resolve(L, b, op, idx);
-    tn_l_store(b, L->buffer[op->view->buffer], a.offset, e.value, and_of(b, a.exists, e.present));
+    access a = lower_resolve(L, b, op, idx);
+    tn_l_store(b, L->buffer[op->view->buffer], a.offset, e.value, lower_and(b, a.exists, e.present));
+}
+
+/* An operand of an operation that chooses among its operands: pointers count from where the result's do. */
+static element operand_element(lower *L, tn_lbuilder *b, const tn_top *op, int i, tn_lvalue *const *idx)
+{
+    const tn_tvalue *x = op->operand[i];
+    element e = lower_element(L, b, x, idx);
+    if (x->type.pointer)
+        e.value = lower_rebase(L, b, e.value, lower_root(L, x), lower_root(L, op->result), x->type.dtype);
+    return e;
 }
 
 static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
@@ -454,7 +470,7 @@ static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     tn_lvalue *x[3], *present = NULL;
     element e[3];
     for (int i = 0; i < op->noperands; i++) {
-        e[i] = lower_element(L, b, op->operand[i], idx);
+        e[i] = operand_element(L, b, op, i, idx);
         x[i] = e[i].value;
     }
     if (op->fn == TN_S_select) {
@@ -462,10 +478,10 @@ static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
             tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
             present = tn_l_fn3(b, TN_S_select, x[0], e[1].present ? e[1].present : yes, e[2].present ? e[2].present : yes);
         }
-        present = and_of(b, present, e[0].present);
+        present = lower_and(b, present, e[0].present);
     } else {
         for (int i = 0; i < op->noperands; i++)
-            present = and_of(b, present, e[i].present);
+            present = lower_and(b, present, e[i].present);
     }
     return (element){tn_l_fn(b, op->fn, x, op->noperands), present};
 }
@@ -480,10 +496,10 @@ static void delinearise(tn_lbuilder *b, const tn_ttype *type, tn_lvalue *linear,
     }
 }
 
-static element reshape_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+static void reshape_index(tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, tn_lvalue **at)
 {
     const tn_ttype *from = &op->operand[0]->type, *to = &op->result->type;
-    tn_lvalue *at[TN_TILE_RANK], *zero = tn_l_index(b, 0);
+    tn_lvalue *zero = tn_l_index(b, 0);
     int i = 0, j = 0;
     while (i < from->rank || j < to->rank) { /* only unit axes come and go */
         if (j < to->rank && to->extent[j].size == 1)
@@ -501,7 +517,42 @@ static element reshape_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
             linear = tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, linear, tn_l_index(b, to->extent[k].size)), idx[k]);
         delinearise(b, from, linear, at);
     }
-    return lower_element(L, b, op->operand[0], at);
+}
+
+const tn_tvalue *lower_moved(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx, tn_lvalue **at)
+{
+    const tn_top *op = v->def;
+    int rank = v->type.rank;
+    switch (op->code) {
+    case TN_T_assume:
+        for (int i = 0; i < rank; i++)
+            at[i] = idx[i];
+        break;
+    case TN_T_broadcast:
+        for (int i = 0; i < op->naxes; i++)
+            at[i] = op->operand[0]->type.extent[i].size == 1 && v->type.extent[op->axis[i]].size != 1 ? tn_l_index(b, 0) : idx[op->axis[i]];
+        break;
+    case TN_T_permute:
+        for (int i = 0; i < rank; i++)
+            at[op->axis[i]] = idx[i];
+        break;
+    case TN_T_reshape:
+        reshape_index(b, op, idx, at);
+        break;
+    case TN_T_split:
+        for (int i = 0; i < rank; i++)
+            at[i] = idx[i];
+        at[rank] = tn_l_index(b, v - op->result);
+        break;
+    case TN_T_slice:
+        for (int i = 0; i < rank; i++)
+            at[i] = i == op->axis[0] ? tn_l_fn2(b, TN_S_add, idx[i], tn_l_index(b, op->number.i)) : idx[i];
+        break;
+    default:
+        (void)L;
+        return NULL;
+    }
+    return op->operand[0];
 }
 
 /* first ? x : y, each with its own state. */
@@ -517,7 +568,7 @@ static element choose(tn_lbuilder *b, tn_lvalue *first, element x, element y)
 
 static element join_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
-    element x = lower_element(L, b, op->operand[0], idx), y = lower_element(L, b, op->operand[1], idx);
+    element x = operand_element(L, b, op, 0, idx), y = operand_element(L, b, op, 1, idx);
     tn_lvalue *first = tn_l_fn2(b, TN_S_eq, idx[op->result->type.rank - 1], tn_l_index(b, 0));
     return choose(b, first, x, y);
 }
@@ -533,7 +584,7 @@ static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     /* Both sides are computed; each at an index inside it. */
     at[0][axis] = tn_l_fn2(b, TN_S_min, idx[axis], tn_l_fn2(b, TN_S_sub, size, one));
     at[1][axis] = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, idx[axis], size), zero);
-    element x = lower_element(L, b, op->operand[0], at[0]), y = lower_element(L, b, op->operand[1], at[1]);
+    element x = operand_element(L, b, op, 0, at[0]), y = operand_element(L, b, op, 1, at[1]);
     return choose(b, first, x, y);
 }
 
@@ -564,6 +615,9 @@ static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_
 {
     const tn_top *op = v->def;
     tn_lvalue *at[TN_TILE_RANK];
+    const tn_tvalue *from = lower_moved(L, b, v, idx, at);
+    if (from)
+        return lower_element(L, b, from, at);
     switch (op->code) {
     case TN_T_const:
         return (element){tn_l_const(b, tn_lscalar(v->type.dtype), op->number), NULL};
@@ -571,8 +625,6 @@ static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_
         return (element){lower_dim(L, op->dim), NULL};
     case TN_T_range:
         return (element){tn_l_fn2(b, TN_S_add, lower_scalar(L, b, op->operand[0]), idx[0]), NULL};
-    case TN_T_assume:
-        return lower_element(L, b, op->operand[0], idx);
     case TN_T_load:
         return load_element(L, b, op, idx);
     case TN_T_map:
@@ -581,34 +633,20 @@ static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_
         element e = lower_element(L, b, op->operand[0], idx);
         return (element){tn_l_cast(b, e.value, v->type.dtype), e.present};
     }
+    case TN_T_addptr:
+        return lower_pointer_element(L, b, v, idx);
+    case TN_T_load_ptr:
+        return lower_load_ptr_element(L, b, op, idx);
     case TN_T_bitcast: {
+        if (v->type.pointer || op->operand[0]->type.pointer)
+            return lower_pointer_element(L, b, v, idx);
         element e = lower_element(L, b, op->operand[0], idx);
         return (element){tn_l_bitcast(b, e.value, tn_lscalar(v->type.dtype)), e.present};
     }
-    case TN_T_broadcast:
-        for (int i = 0; i < op->naxes; i++)
-            at[i] = op->operand[0]->type.extent[i].size == 1 && v->type.extent[op->axis[i]].size != 1 ? tn_l_index(b, 0) : idx[op->axis[i]];
-        return lower_element(L, b, op->operand[0], at);
-    case TN_T_permute:
-        for (int i = 0; i < v->type.rank; i++)
-            at[op->axis[i]] = idx[i];
-        return lower_element(L, b, op->operand[0], at);
-    case TN_T_reshape:
-        return reshape_element(L, b, op, idx);
     case TN_T_join:
         return join_element(L, b, op, idx);
-    case TN_T_split: {
-        for (int i = 0; i < v->type.rank; i++)
-            at[i] = idx[i];
-        at[v->type.rank] = tn_l_index(b, v - op->result);
-        return lower_element(L, b, op->operand[0], at);
-    }
     case TN_T_cat:
         return cat_element(L, b, op, idx);
-    case TN_T_slice:
-        for (int i = 0; i < v->type.rank; i++)
-            at[i] = i == op->axis[0] ? tn_l_fn2(b, TN_S_add, idx[i], tn_l_index(b, op->number.i)) : idx[i];
-        return lower_element(L, b, op->operand[0], at);
     case TN_T_gather:
         return gather_element(L, b, op, idx);
     default:
@@ -625,11 +663,19 @@ static const memo_entry *memo_find(const lower *L, const tn_tvalue *v, tn_lvalue
         const memo_entry *e = &L->memo.at[at - 1];
         bool same = true;
         for (int i = 0; i < v->type.rank; i++)
-            same &= e->index[i] == idx[i];
+            same &= e->index[i] == idx[i] || v->type.extent[i].size == 1;
         if (same)
             return e;
     }
     return NULL;
+}
+
+bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element *out)
+{
+    const memo_entry *e = memo_find(L, v, idx);
+    if (e)
+        *out = e->element;
+    return e != NULL;
 }
 
 void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value)
@@ -665,12 +711,14 @@ tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalu
     return sum_value(b, &s);
 }
 
-/* All elements of a place exist, but for those of a load that was taken early. */
+/* All elements of a place exist, but for those of a load that was taken early, and of atomics. */
 static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
 {
-    bool load = v->def && v->def->code == TN_T_load && !v->def->view->padded;
-    tn_lvalue *present = load ? resolve(L, b, v->def, idx).exists : NULL;
-    return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL), present};
+    tn_lvalue *present = v->def ? lower_place_present(L, b, v->def, idx) : NULL;
+    tn_lvalue *value = tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL);
+    if (v->type.pointer)
+        value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
+    return (element){value, present};
 }
 
 element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
@@ -701,7 +749,8 @@ place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const cha
         p->stride[i] = size;
         size *= type->extent[i].size;
     }
-    p->buffer = tn_l_alloc(b, name, type->dtype, size == 1 ? TN_SPACE_REG : TN_SPACE_LOCAL, size);
+    p->root = LOWER_MEMORY;
+    p->buffer = tn_l_alloc(b, name, type->pointer ? TN_I64 : type->dtype, size == 1 ? TN_SPACE_REG : TN_SPACE_LOCAL, size);
     return p;
 }
 
@@ -921,6 +970,8 @@ static void materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const plac
     for (int i = 0; i < v->type.rank; i++)
         idx[i] = lower_open_axis(L, &in, i, v->type.extent[i].size, &none, i == v->type.rank - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
     element e = lower_element(L, &in, v, idx);
+    if (v->type.pointer)
+        e.value = lower_rebase(L, &in, e.value, lower_root(L, v), p->root, v->type.dtype);
     tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), frozen(&in, e), NULL);
     lower_close(L, s);
 }
@@ -941,7 +992,7 @@ static void accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n
     }
     tn_lvalue *result[16], *present = NULL;
     for (int i = 0; i < n; i++)
-        present = and_of(b, present, x[i].present); /* a tuple exists if all of it does */
+        present = lower_and(b, present, x[i].present); /* a tuple exists if all of it does */
     for (int i = 0; i < n; i++) {
         result[i] = lower_scalar(L, b, combine->last->operand[i]);
         if (present)
@@ -1045,7 +1096,7 @@ static tn_lvalue *below_limits(lower *L, tn_lbuilder *b, const folding *f, tn_lv
                                 (tn_l_is_const(lower_axis_count(L, b, type->extent[a].size, &bound), &n) && n == type->extent[a].size)))
                 continue;
             tn_lvalue *at = tn_l_fn2(b, TN_S_add, lower_scalar(L, b, start), idx[a]);
-            present = and_of(b, present, tn_l_fn2(b, TN_S_lt, at, lower_scalar(L, b, f->op->operand[range])));
+            present = lower_and(b, present, tn_l_fn2(b, TN_S_lt, at, lower_scalar(L, b, f->op->operand[range])));
         }
     return present;
 }
@@ -1055,7 +1106,7 @@ static void folding_elements(lower *L, tn_lbuilder *b, const folding *f, tn_lval
 {
     for (int i = 0; i < f->n; i++)
         x[i] = lower_element(L, b, f->value[i], idx);
-    x[0].present = and_of(b, x[0].present, below_limits(L, b, f, idx));
+    x[0].present = lower_and(b, x[0].present, below_limits(L, b, f, idx));
     if (f->body)
         for (const tn_top *op = f->body->first; op; op = op->next)
             if (op->code == TN_T_store)
@@ -1242,10 +1293,21 @@ static bool store_is_covered(const lower *L, const folding *f, const tn_top *sto
     return true;
 }
 
-static bool stored_before(const tn_top *load)
+static bool is_load(const tn_top *op) { return op->code == TN_T_load || op->code == TN_T_load_ptr; }
+
+static bool stored_before(const lower *L, const tn_top *load)
 {
     for (const tn_top *op = load->prev; op; op = op->prev)
-        if (op->code == TN_T_store && op->view->buffer == load->view->buffer)
+        if (lower_writes(L, op, lower_accessed(L, load)))
+            return true;
+    return false;
+}
+
+/* Done element by element, the store would change what the body loads for others. */
+static bool store_disturbs(const lower *L, const tn_tblock *body, const tn_top *store)
+{
+    for (const tn_top *op = body->first; L->func->overlap && op; op = op->next)
+        if (is_load(op) && lower_may_alias(L, lower_accessed(L, op), store->view->buffer) && !lower_same_element(L, op, store))
             return true;
     return false;
 }
@@ -1260,12 +1322,12 @@ static bool body_is_simple(const lower *L, const folding *f)
         if (f->value[i]->type.rank != type->rank)
             return false;
     for (const tn_top *op = f->body->first; op; op = op->next) {
-        if (op->code == TN_T_load && stored_before(op))
+        if (is_load(op) && stored_before(L, op))
             return false;
-        if (op->code == TN_T_yield || op->code == TN_T_load)
+        if (op->code == TN_T_yield || is_load(op))
             continue;
         if (op->code == TN_T_store) {
-            if (op->operand[0]->type.rank != type->rank || !store_is_covered(L, f, op))
+            if (op->operand[0]->type.rank != type->rank || !store_is_covered(L, f, op) || store_disturbs(L, f->body, op))
                 return false;
             continue;
         }
@@ -1330,7 +1392,7 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
         x[i] = lower_element(L, &in, f->value[i], idx);
         acc[i] = out[i]->buffer;
     }
-    x[0].present = and_of(&in, x[0].present, below_limits(L, &in, f, idx));
+    x[0].present = lower_and(&in, x[0].present, below_limits(L, &in, f, idx));
     accumulate(L, &in, f->combine, f->n, acc, lower_place_offset(&in, out[0], f->nkept, kept_idx), x);
     lower_close(L, s);
 }
@@ -1479,6 +1541,7 @@ static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place
     place *next[TN_TILE_CARRIED];
     for (int i = 0; i < n; i++) {
         next[i] = lower_new_place(L, b, &values[i]->type, "next");
+        next[i]->root = state[i]->root;
         materialise(L, b, values[i], next[i]);
     }
     for (int i = 0; i < n; i++) {
@@ -1504,12 +1567,13 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
+        state[i]->root = lower_root(L, &op->result[i]);
         materialise(L, b, op->operand[3 + i], state[i]);
     }
     int64_t from, to, by;
     bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
     tn_lbuilder in = *b;
-    tn_lvalue *index = lo;
+    tn_lvalue *index = tn_l_cast(b, lo, TN_I64);
     if (!once) {
         tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
         in = tn_l_in(b, loop->region[0]);
@@ -1530,6 +1594,7 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
     place *state[TN_TILE_CARRIED];
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
+        state[i]->root = lower_root(L, &op->result[i]);
         materialise(L, b, op->operand[i], state[i]);
     }
     tn_lop *loop = tn_l_while(b);
@@ -1551,8 +1616,10 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
 static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     place *out[TN_TILE_CARRIED];
-    for (int i = 0; i < op->nresults; i++)
+    for (int i = 0; i < op->nresults; i++) {
         out[i] = lower_new_place(L, b, &op->result[i].type, "if");
+        out[i]->root = lower_root(L, &op->result[i]);
+    }
     tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
     for (int r = 0; r < 2; r++) {
         tn_lbuilder in = tn_l_in(b, branch->region[r]);
@@ -1567,18 +1634,7 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
 
 /* ---- loads that a store disturbs ------------------------------------------------------------------------------------------------------ */
 
-static bool writes_buffer(const tn_top *op, int buffer)
-{
-    if ((op->code == TN_T_store || op->code == TN_T_atomic) && op->view->buffer == buffer)
-        return true;
-    for (int r = 0; r < op->nregions; r++)
-        for (const tn_top *in = op->region[r]->first; in; in = in->next)
-            if (writes_buffer(in, buffer))
-                return true;
-    return false;
-}
-
-static bool same_access(const tn_top *a, const tn_top *b)
+bool lower_same_access(const tn_top *a, const tn_top *b)
 {
     if (a->view->rank != b->view->rank || a->view->offset != b->view->offset || a->view->panel != b->view->panel)
         return false;
@@ -1609,11 +1665,31 @@ bool lower_depends_on(const tn_top *op, const tn_map *marked)
     return false;
 }
 
+/* The operation is computed where it stands: what uses its results needs no load any more. */
+static bool is_done_at_once(const lower *L, const tn_top *op)
+{
+    switch (op->code) {
+    case TN_T_reduce:
+    case TN_T_scan:
+    case TN_T_for:
+    case TN_T_while:
+    case TN_T_if:
+        return true;
+    case TN_T_dot:
+        return L->func->overlap;
+    case TN_T_fold:
+        return L->func->overlap || !lower_is_dot_fold(op);
+    default:
+        return false;
+    }
+}
+
 /* An expression is computed where it is used, so a load of memory that is written in between must be taken now. */
 static bool must_load_now(lower *L, const tn_top *load)
 {
-    int buffer = load->view->buffer;
-    if (L->kernel->buffers.at[buffer].mode == TN_READ)
+    int buffer = lower_accessed(L, load);
+    bool local = buffer >= 0 && L->kernel->buffers.at[buffer].mode == TN_LOCAL;
+    if (buffer >= 0 && L->kernel->buffers.at[buffer].mode == TN_READ && !L->func->overlap)
         return false;
     tn_map marked = {.arena = &L->arena};
     *tn_map_at(&marked, TN_KEY(load->result)) = (void *)load;
@@ -1622,12 +1698,13 @@ static bool must_load_now(lower *L, const tn_top *load)
         bool uses = lower_depends_on(op, &marked);
         if (uses && written)
             return true;
-        if (writes_buffer(op, buffer)) {
-            if (uses && !(op->code == TN_T_store && same_access(load, op)))
+        if (lower_writes(L, op, buffer)) {
+            if (uses && !lower_same_element(L, load, op))
                 return true;
             written = true;
         }
-        if (uses)
+        written |= !local && lower_synchronises(op);
+        if (uses && !is_done_at_once(L, op))
             for (int i = 0; i < op->nresults; i++)
                 *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
     }
@@ -1648,7 +1725,22 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         if (!lower_pending_dots(L, b, op))
             lower_store(L, b, op);
         return;
+    case TN_T_store_ptr:
+        lower_store_ptr(L, b, op);
+        return;
+    case TN_T_atomic:
+    case TN_T_atomic_ptr:
+    case TN_T_cas_ptr:
+        lower_atomic(L, b, op);
+        return;
+    case TN_T_print:
+        lower_print(L, b, op);
+        return;
+    case TN_T_assert:
+        lower_assert(L, b, op);
+        return;
     case TN_T_load:
+    case TN_T_load_ptr:
         if (op->result->type.rank == 0) {
             lower_scalar(L, b, op->result);
         } else if (must_load_now(L, op)) {
@@ -1661,6 +1753,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         const tn_tvalue *source = op->operand[0];
         if (!tn_map_get(&L->places, TN_KEY(source))) {
             place *p = lower_new_place(L, b, &source->type, "source");
+            p->root = lower_root(L, source);
             materialise(L, b, source, p);
             *tn_map_at(&L->gathered, TN_KEY(op)) = p;
         }
@@ -1737,29 +1830,37 @@ static void open_locals(lower *L, tn_lbuilder *b)
     }
 }
 
+/* Our own buffers start at lines; what a user's pointer names starts at an element. */
+static int64_t alignment_of(const tn_kernel *kernel, tn_dtype dtype)
+{
+    return kernel->scalars.len ? tn_max(1, tn_dtype_bits(tn_dtype_real(dtype)) / 8) : 64;
+}
+
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
     TN_TRY(tn_tile_bind(kernel));
-    if (kernel->scalars.len)
-        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: the scalar parameter %%%s has no CPU lowering", kernel->name,
-                        kernel->scalars.at[0]->name);
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
+    L->roots.arena = L->wide.arena = L->memory.arena = &L->arena;
     L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
     L->func = tn_lfunc_new(session, kernel->name);
+    lower_find_roots(L);
+    L->func->overlap = kernel->overlap || lower_writes_unknown(L, kernel->body);
     L->buffer = TN_NEW_ARRAY(&L->arena, tn_lvalue *, kernel->buffers.len + 1);
     for (size_t i = 0; i < kernel->buffers.len; i++) {
         const tn_tbuffer *t = &kernel->buffers.at[i];
         if (t->mode != TN_LOCAL)
-            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ, 64);
+            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ && !L->func->overlap, alignment_of(kernel, t->dtype));
     }
     collect_symbols(L);
+    collect_scalars(L);
     tn_lvalue *begin = tn_lfunc_index(L->func, "begin"), *end = tn_lfunc_index(L->func, "end");
 
     tn_lbuilder b = tn_lbuilder_at_end(L->func, L->func->body);
     tn_lop *loop = tn_l_for(&b, "program", begin, end, tn_l_index(&b, 1), TN_FOR_GRID);
     L->entry = b; /* sizes are computed once, before the programs */
     L->entry.before = loop;
+    lower_scalar_parameters(L);
     open_locals(L, &L->entry);
     tn_lbuilder in = tn_l_in(&b, loop->region[0]);
     open_grid(L, &in, loop);

@@ -13,7 +13,16 @@ typedef struct element {
 typedef struct place {
     tn_lvalue *buffer;
     int64_t stride[TN_TILE_RANK];
+    int root; /* of pointers: what they count from, as lower_root */
 } place;
+
+/* One access, resolved: the element's offset and whether it is made (NULL: surely). */
+typedef struct access {
+    tn_lvalue *offset, *exists;
+} access;
+
+/* What an operation reads or writes, where it is no buffer of the kernel: an address that is known only when it runs, or nothing. */
+enum { LOWER_MEMORY = -1, LOWER_NOTHING = -2 };
 
 /* Holds inside the open loops: start + index < limit. */
 typedef struct fact {
@@ -48,7 +57,10 @@ typedef struct lower {
     tn_lbuilder entry;  /* before the grid loop */
     tn_lvalue **buffer; /* by kernel buffer */
     tn_map dims;        /* tn_dim -> tn_lvalue */
-    tn_map scalars;     /* grid coordinates -> tn_lvalue */
+    tn_map scalars;     /* grid coordinates, scalar parameters -> tn_lvalue */
+    tn_map roots;       /* pointers -> what they count from, + 2 */
+    tn_map wide;        /* integers -> a key for the memo of their 64-bit value */
+    tn_map memory;      /* element type, or buffer -> all memory as elements of that type, the number of the buffer's first one there */
     tn_map places;      /* tn_tvalue -> place */
     tn_map gathered;    /* gather -> place of its source, frozen */
     tn_map memo_head;   /* tn_tvalue -> size_t */
@@ -63,6 +75,8 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
 tn_dim lower_value_dim(const lower *L, const tn_tvalue *v); /* of a size or index constant; NULL: anything else */
 tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *store, tn_lvalue *const *idx);
+/* An element that was computed, or declared known, at these indices in a scope that is open. */
+bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element *out);
 /* Declares an element known at these indices, until the scope closes. */
 void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value);
 scope lower_open(const lower *L);
@@ -83,6 +97,39 @@ tn_lvalue *lower_block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, 
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 
 bool lower_depends_on(const tn_top *op, const tn_map *marked);
+bool lower_same_access(const tn_top *a, const tn_top *b); /* the same elements of views that lie alike */
+access lower_resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx); /* of load, store, atomic */
+tn_lvalue *lower_and(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y); /* NULL: true */
+/* The operand whose element at `at` (filled) is v's at idx, for operations that only move elements of one operand; NULL: another operation. */
+const tn_tvalue *lower_moved(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx, tn_lvalue **at);
+
+/* lower_pointer.c: pointers, atomics, scalar parameters, print, assert. */
+/* Finds for every pointer what it counts from, before anything else. */
+void lower_find_roots(lower *L);
+/* The buffer from whose start a pointer's value counts elements; LOWER_MEMORY: it counts from address 0. */
+int lower_root(const lower *L, const tn_tvalue *v);
+/* The same pointer, counted from `to`. */
+tn_lvalue *lower_rebase(lower *L, tn_lbuilder *b, tn_lvalue *at, int from, int to, tn_dtype dtype);
+void lower_scalar_parameters(lower *L);
+/* addptr, bitcast from and to pointers. */
+element lower_pointer_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
+element lower_load_ptr_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx);
+/* Does an element of a load or atomic that lies in a place exist? NULL: surely. */
+tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx);
+void lower_store_ptr(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */
+void lower_print(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_assert(lower *L, tn_lbuilder *b, const tn_top *op);
+/* The buffer that an operation itself reads or writes, LOWER_MEMORY or LOWER_NOTHING. */
+int lower_accessed(const lower *L, const tn_top *op);
+bool lower_may_alias(const lower *L, int a, int b);
+/* op or an operation in it may write `buffer`. */
+bool lower_writes(const lower *L, const tn_top *op, int buffer);
+/* Other programs may see what was stored before it, or change what is loaded after it: atomics, fences. */
+bool lower_synchronises(const tn_top *op);
+bool lower_writes_unknown(const lower *L, const tn_tblock *block); /* by an address, somewhere in the block */
+/* Both touch the same element of memory at the same index, and no other two indices share one. */
+bool lower_same_element(const lower *L, const tn_top *load, const tn_top *store);
 
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);

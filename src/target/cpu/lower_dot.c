@@ -44,7 +44,7 @@ bool lower_is_dot_fold(const tn_top *op)
     if (!dot || dot->code != TN_T_dot || dot->block != op->region[0])
         return false;
     for (const tn_top *in = op->region[0]->first; in; in = in->next) {
-        bool quiet = in->code == TN_T_load || in->code == TN_T_yield || (!in->nregions && (tn_top_traits(in->code) & TN_T_PURE));
+        bool quiet = in->code == TN_T_load || in->code == TN_T_load_ptr || in->code == TN_T_yield || (!in->nregions && (tn_top_traits(in->code) & TN_T_PURE));
         if (!quiet || (in->code == TN_T_dot && in != dot))
             return false;
     }
@@ -489,7 +489,7 @@ static const tn_top *only_store(lower *L, const tn_top *op)
 
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
-    if (only_store(L, op))
+    if (!L->func->overlap && only_store(L, op)) /* else what is stored may be what is multiplied */
         *tn_map_at(&L->pending, TN_KEY(op->result)) = (void *)op;
     else
         product_into_place(L, b, op);
