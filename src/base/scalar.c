@@ -129,6 +129,13 @@ static uint64_t int_div(bool is_signed, uint64_t a, uint64_t b)
     return (int64_t)b == -1 ? -a : (uint64_t)((int64_t)a / (int64_t)b);
 }
 
+static uint64_t int_mulhi(bool is_signed, int bits, uint64_t a, uint64_t b)
+{
+    if (is_signed)
+        return (uint64_t)(((__int128)(int64_t)a * (int64_t)b) >> bits);
+    return (uint64_t)(((unsigned __int128)a * b) >> bits);
+}
+
 static uint64_t int_rem(bool is_signed, uint64_t a, uint64_t b)
 {
     if (b == 0)
@@ -233,6 +240,8 @@ static uint64_t eval_integer(tn_scalar fn, tn_dtype dtype, const tn_number *x)
         return a - b;
     case TN_S_mul:
         return a * b;
+    case TN_S_mulhi:
+        return int_mulhi(is_signed, bits, a, b);
     case TN_S_div:
         return int_div(is_signed, a, b);
     case TN_S_rem:

@@ -40,10 +40,10 @@ bool tn_t_string(tn_tcompiler *c, const tn_ast *at, const tn_py *v, const char *
 bool tn_t_dtype_argument(tn_tcompiler *c, const tn_ast *at, const tn_py *v, const char *what, tn_ttype *out);
 bool tn_t_propagate_nan(tn_tcompiler *c, const tn_ast *at, const tn_py *v, bool *all);
 bool tn_t_is_static(const tn_py *v, int64_t value); /* a constant integer of this value */
-/* A constant, or a tensor of one constant element: hints on it and folds of it. */
 
-/* ---- builtin_reduce.c ---- */
-bool tn_t_select(tn_tcompiler *c, const tn_ast *at, tn_tvalue *condition, const tn_py *x, const tn_py *y, tn_tvalue **out); /* where */
+/* ---- builtin_math.c ---- */
+/* The function on tensors of one type and shape: promotes and broadcasts; select: the first one bool. what: for messages. */
+bool tn_t_map_values(tn_tcompiler *c, const tn_ast *at, const char *what, tn_scalar fn, const tn_py *x, int n, tn_tvalue **out);
 
 #define BUILTIN(module, name, signature, flags, function) bool function(tn_tcompiler *c, const tn_call *call, tn_py *out);
 #include "triton/builtins.def"

@@ -145,11 +145,9 @@ bool tn_t_to_dtype(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_dtype d
         return tn_t_error(c, at, "expected a tensor or a number, found %s", tn_t_describe(c, v));
     if (!may_build(c, at))
         return false;
-    if (v->kind == TN_PY_FLOAT && kind(dtype) == 1 && v->number != rint(v->number))
-        return tn_t_error(c, at, "%s is no %s", tn_t_describe(c, v), tn_t_dtype_name(dtype));
     tn_py whole = *v;
     if (v->kind == TN_PY_FLOAT && kind(dtype) == 1) {
-        if (!(fabs(v->number) < 0x1p126))
+        if (!(fabs(v->number) < 0x1p64) || v->number != rint(v->number))
             return tn_t_error(c, at, "%s is no %s", tn_t_describe(c, v), tn_t_dtype_name(dtype));
         whole = tn_py_int((__int128)v->number);
     }
@@ -568,12 +566,6 @@ bool tn_t_binary(tn_tcompiler *c, const tn_ast *at, tn_ast_op op, const tn_py *x
     return true;
 }
 
-static bool negate(tn_tcompiler *c, tn_tvalue *x, tn_tvalue **out)
-{
-    *out = x->type.dtype == TN_BOOL ? x : tn_t_map1(&c->b, TN_S_neg, x); /* in one bit 0 - x is x */
-    return true;
-}
-
 bool tn_t_unary(tn_tcompiler *c, const tn_ast *at, tn_ast_op op, const tn_py *x, tn_py *out)
 {
     tn_tvalue *v, *r = NULL;
@@ -589,7 +581,7 @@ bool tn_t_unary(tn_tcompiler *c, const tn_ast *at, tn_ast_op op, const tn_py *x,
     case TN_AST_NEGATIVE:
         if (type->pointer)
             return tn_t_error(c, at, "a pointer has no negative");
-        negate(c, v, &r);
+        r = type->dtype == TN_BOOL ? v : tn_t_map1(&c->b, TN_S_neg, v); /* in one bit 0 - x is x */
         break;
     case TN_AST_INVERT:
         if (type->pointer || tn_is_float(type->dtype))

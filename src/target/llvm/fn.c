@@ -290,6 +290,19 @@ static LLVMValueRef integer_power(tn_emitter *e, bool is_unsigned, LLVMValueRef 
     return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, exponent, zero, ""), inverse, result, "");
 }
 
+/* In twice the width. */
+static LLVMValueRef high_product(tn_emitter *e, tn_dtype dtype, LLVMValueRef x, LLVMValueRef y)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef type = LLVMTypeOf(x), element = LLVMIntTypeInContext(e->context, 2 * (unsigned)lane_bits(x));
+    int lanes = tn_emit_lanes(type);
+    LLVMTypeRef wide = lanes > 1 ? LLVMVectorType(element, (unsigned)lanes) : element;
+    LLVMOpcode extend = tn_is_unsigned(dtype) ? LLVMZExt : LLVMSExt;
+    LLVMValueRef product = LLVMBuildMul(b, LLVMBuildCast(b, extend, x, wide, ""), LLVMBuildCast(b, extend, y, wide, ""), "");
+    LLVMValueRef high = LLVMBuildLShr(b, product, tn_emit_int(wide, tn_dtype_bits(dtype)), "");
+    return LLVMBuildTrunc(b, high, type, "");
+}
+
 static LLVMValueRef integer_sign(tn_emitter *e, bool is_unsigned, LLVMValueRef x)
 {
     LLVMTypeRef type = LLVMTypeOf(x);
@@ -330,6 +343,7 @@ static LLVMValueRef integer_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVM
     case TN_S_add: return LLVMBuildAdd(b, args[0], args[1], "");
     case TN_S_sub: return LLVMBuildSub(b, args[0], args[1], "");
     case TN_S_mul: return LLVMBuildMul(b, args[0], args[1], "");
+    case TN_S_mulhi: return high_product(e, dtype, args[0], args[1]);
     case TN_S_div:
     case TN_S_rem: return integer_divide(e, fn, is_unsigned, args[0], args[1]);
     case TN_S_pow: return integer_power(e, is_unsigned, args[0], args[1]);

@@ -1,0 +1,216 @@
+/* Hints, checks, messages, and the ways out of the language. */
+#include "triton/builtin.h"
+
+#include <string.h>
+
+static bool nothing(tn_py *out)
+{
+    *out = tn_py_none();
+    return true;
+}
+
+/* ---- when the kernel is compiled ------------------------------------------------------------------------------------- */
+
+/* As Python's str. */
+static void text_of(tn_tcompiler *c, tn_text *text, const tn_py *v)
+{
+    if (v->kind == TN_PY_STRING)
+        tn_text_put(text, v->text, v->length);
+    else if (v->kind == TN_PY_BOOL)
+        tn_text_add(text, "%s", v->integer ? "True" : "False");
+    else if (v->kind == TN_PY_INT && v->integer == (int64_t)v->integer)
+        tn_text_add(text, "%lld", (long long)v->integer);
+    else if (v->kind == TN_PY_FLOAT)
+        tn_text_double(text, v->number);
+    else if (v->kind == TN_PY_NONE)
+        tn_text_add(text, "None");
+    else if (v->kind == TN_PY_DTYPE && !v->type.rank)
+        tn_text_add(text, "%s", tn_t_type_name(c, &v->type));
+    else if (v->kind == TN_PY_TUPLE) {
+        tn_text_add(text, "(");
+        for (int i = 0; i < v->n; i++) {
+            tn_text_add(text, "%s", i ? ", " : "");
+            text_of(c, text, &v->at[i]);
+        }
+        tn_text_add(text, v->n == 1 ? ",)" : ")");
+    } else
+        tn_text_add(text, "%s", tn_t_describe(c, v));
+}
+
+/* A note of the session: who compiles decides where it goes. */
+bool tn_bi_static_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    tn_text text = {.arena = &c->session->arena};
+    const tn_py *values = &call->argument[0], *separator = &call->argument[1];
+    tn_text_add(&text, "%s", "");
+    for (int i = 0; i < values->n; i++) {
+        if (i)
+            text_of(c, &text, separator);
+        text_of(c, &text, &values->at[i]);
+    }
+    tn_note(c->session, c->b.loc, "%s", text.at);
+    return nothing(out);
+}
+
+bool tn_bi_static_assert(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    tn_text text = {.arena = &c->session->arena};
+    const tn_py *condition = &call->argument[0], *message = &call->argument[1];
+    bool holds;
+    if (!tn_py_is_constant(condition))
+        return tn_t_error(c, call->node, "static_assert needs what is known now, found %s; tl.device_assert checks when the kernel runs", tn_t_describe(c, condition));
+    if (!tn_t_truth(c, call->node, condition, &holds))
+        return false;
+    text_of(c, &text, message);
+    bool says = message->kind != TN_PY_STRING || message->length;
+    return holds ? nothing(out) : tn_t_error(c, call->node, "static assertion failed%s%s", says ? ": " : "", says ? text.at : "");
+}
+
+/* ---- when it runs ---------------------------------------------------------------------------------------------------- */
+
+bool tn_bi_device_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    enum { MOST = 32 };
+    tn_tvalue *values[MOST];
+    const tn_py *arguments = &call->argument[1];
+    const char *prefix;
+    bool hex;
+    if (!tn_t_string(c, call->node, &call->argument[0], "the text of device_print", &prefix) || !tn_t_constant_bool(c, call->node, &call->argument[2], "hex", &hex))
+        return false;
+    if (arguments->n > MOST)
+        return tn_t_refuse(c, call->node, "device_print of %d values; %d is the most", arguments->n, MOST);
+    for (int i = 0; i < arguments->n; i++)
+        if (!tn_t_tensor_argument(c, call->node, &arguments->at[i], "what device_print prints", &values[i]))
+            return false;
+    tn_t_print(&c->b, prefix ? prefix : "", hex, values, arguments->n);
+    return nothing(out);
+}
+
+/* A failed one ends the run in the checked mode; without `debug` it is not there. */
+bool tn_bi_device_assert(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    tn_tvalue *condition, *mask;
+    const char *text;
+    if (!tn_t_string(c, call->node, &call->argument[1], "the message of device_assert", &text))
+        return false;
+    if (!c->options || !c->options->debug)
+        return nothing(out);
+    if (!tn_t_to_dtype(c, call->node, &call->argument[0], TN_BOOL, &condition))
+        return false;
+    if (!tn_t_is_none(&call->argument[2])) {
+        if (!tn_t_to_dtype(c, call->node, &call->argument[2], TN_BOOL, &mask) || !tn_t_broadcast_pair(c, call->node, &condition, &mask))
+            return false;
+        condition = tn_t_map2(&c->b, TN_S_or, condition, tn_t_map1(&c->b, TN_S_not, mask));
+    }
+    tn_t_assert(&c->b, condition, text ? text : "");
+    return nothing(out);
+}
+
+bool tn_bi_debug_barrier(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    (void)call;
+    tn_t_fence(&c->b);
+    return nothing(out);
+}
+
+/* ---- hints ----------------------------------------------------------------------------------------------------------- */
+
+bool tn_bi_assume(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    const tn_py *condition = &call->argument[0];
+    tn_tvalue *fact;
+    bool holds;
+    if (tn_py_is_constant(condition)) {
+        if (!tn_t_truth(c, call->node, condition, &holds))
+            return false;
+        return holds ? nothing(out) : tn_t_error(c, call->node, "what tl.assume says is false");
+    }
+    if (!tn_t_to_dtype(c, call->node, condition, TN_BOOL, &fact))
+        return false;
+    tn_t_assume(&c->b, fact, fact);
+    return nothing(out);
+}
+
+/* One number an axis; a scalar has one. */
+static bool hint(tn_tcompiler *c, const tn_call *call, int64_t *values)
+{
+    const tn_py *x = &call->argument[0];
+    int n, rank = x->kind == TN_PY_TENSOR ? x->tensor->type.rank : 0;
+    if (x->kind != TN_PY_TENSOR && !tn_py_is_number(x))
+        return tn_t_error(c, call->node, "a hint is about a tensor, found %s", tn_t_describe(c, x));
+    if (!tn_t_ints(c, call->node, &call->argument[1], "the values of a hint", TN_TILE_RANK, &n, values))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (values[i] < 1)
+            return tn_t_error(c, call->node, "the values of a hint are positive, found %lld", (long long)values[i]);
+    return n == (rank ? rank : 1) || tn_t_error(c, call->node, "a hint has one value an axis: %d, found %d", rank ? rank : 1, n);
+}
+
+bool tn_bi_hint(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    int64_t values[TN_TILE_RANK];
+    *out = call->argument[0];
+    return hint(c, call, values);
+}
+
+/* Of an integer scalar it becomes a fact that the checked mode verifies; of tensors Triton means only the first element of each run, which no pass here asks. */
+bool tn_bi_multiple_of(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    const tn_py *x = &call->argument[0];
+    int64_t values[TN_TILE_RANK];
+    *out = *x;
+    if (!hint(c, call, values))
+        return false;
+    if (x->kind != TN_PY_TENSOR || x->tensor->type.rank || x->tensor->type.pointer || !tn_is_integer(x->tensor->type.dtype))
+        return true;
+    tn_tvalue *v = x->tensor;
+    if (!tn_number_same(v->type.dtype, tn_number_from_int(v->type.dtype, values[0]), (tn_number){.i = values[0]}))
+        return tn_t_error(c, call->node, "%lld is no %s", (long long)values[0], tn_t_dtype_name(v->type.dtype));
+    tn_tvalue *rest = tn_t_map2(&c->b, TN_S_rem, v, tn_t_scalar_int(c, v->type.dtype, values[0]));
+    *out = tn_py_tensor(tn_t_assume(&c->b, v, tn_t_map2(&c->b, TN_S_eq, rest, tn_t_scalar_int(c, v->type.dtype, 0))));
+    return true;
+}
+
+/* ---- escapes --------------------------------------------------------------------------------------------------------- */
+
+bool tn_bi_inline_asm(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    enum { MOST = 16 };
+    const tn_ast *at = call->node;
+    const tn_py *args = &call->argument[2], *item;
+    const char *text, *constraints;
+    tn_tvalue *values[MOST];
+    tn_ttype type;
+    int64_t pack;
+    int n;
+    if (!c->options || !c->options->gpu)
+        return tn_t_refuse(c, at, "inline_asm_elementwise holds instructions of one GPU; compile for a GPU, or write it with operations of the language");
+    if (!tn_t_string(c, at, &call->argument[0], "the instructions", &text) || !tn_t_string(c, at, &call->argument[1], "the constraints", &constraints) ||
+        !tn_t_constant_int(c, at, &call->argument[5], "pack", &pack))
+        return false;
+    if (pack != 1 || call->argument[3].kind == TN_PY_TUPLE)
+        return tn_t_refuse(c, at, "inline_asm_elementwise with pack other than 1, or with more results than one");
+    item = tn_t_elements_of(args, &n);
+    if (n < 1 || n > MOST || !text || !constraints)
+        return tn_t_error(c, at, "inline_asm_elementwise needs instructions, constraints and 1 to %d tensors", MOST);
+    for (int i = 0; i < n; i++)
+        if (!tn_t_tensor_argument(c, at, &item[i], "an operand", &values[i]))
+            return false;
+    for (int pass = 0; pass < 2; pass++) /* the first takes the widest shape of all, then all take it */
+        for (int i = 1; i < n; i++)
+            if (!tn_t_broadcast_pair(c, at, &values[0], &values[i]))
+                return false;
+    if (!tn_t_dtype_argument(c, at, &call->argument[3], "the type of the result", &type))
+        return false;
+    tn_ttype result = values[0]->type;
+    result.dtype = type.dtype;
+    result.pointer = type.pointer;
+    *out = tn_py_tensor(tn_t_asm(&c->b, tn_format(&c->session->arena, "%s\n%s", constraints, text), values, n, result));
+    return true;
+}
+
+bool tn_bi_extern(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    (void)out;
+    return tn_t_refuse(c, call->node, "extern_elementwise calls a library of device code, which Tenon does not link; tl.math and tl.extra.libdevice have the usual functions");
+}
