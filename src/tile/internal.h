@@ -24,4 +24,21 @@ void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *o
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */
 void tn_top_uses(tn_top *op, void (*visit)(void *context, tn_tvalue **use), void *context);
 
+/* ---- check.c: what the interpreter tells the checked mode ---- */
+typedef struct tn_checker tn_checker;
+typedef enum tn_touch_kind { TN_TOUCH_READ, TN_TOUCH_WRITE, TN_TOUCH_ATOMIC } tn_touch_kind;
+/* Before the first program: the buffers by their number, locals too, and how many programs each coordinate has. False: no memory; reported. */
+bool tn_check_begin(tn_checker *check, const tn_tile_arg *buffers, const int64_t *programs);
+void tn_check_program(tn_checker *check, int64_t number); /* in grid order, from 0 */
+const char *tn_check_program_text(const tn_checker *check, tn_arena *arena); /* "(x, y, z)" of the program that runs */
+const char *tn_check_name(const tn_top *op); /* an operation's name for the authors of kernels */
+/* An access inside buffer `buffer` (-1: none of the kernel's). False: no memory left; reported. */
+bool tn_check_touch(tn_checker *check, const tn_top *op, int buffer, const void *at, size_t bytes, tn_touch_kind kind);
+/* An absent element of v is seen as 0 by op; `how` says by what of it. */
+void tn_check_absent(tn_checker *check, const tn_top *op, const tn_tvalue *v, const char *how);
+void tn_check_print(tn_checker *check, const tn_top *op, int operand, const int64_t *idx, tn_number number, bool present);
+/* tn_tile_interpret; check: NULL: unchecked. */
+tn_status tn_tile_run(const tn_kernel *kernel, const tn_tile_arg *buffers, bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context,
+                      tn_checker *check);
+
 #endif

@@ -3,13 +3,15 @@
  *
  * A tile is its elements in row-major order, each with a value and whether it exists. An absent element's value is 0. What passes
  * through a region's boundary (carried values, results of `if`) and the source of `gather` is frozen: absent becomes an existing 0.
- * A pointer is a buffer parameter and an offset in elements; a pointer parameter starts at the buffer that has its name. */
+ * A pointer is an address of this process (u), and the number of the buffer that it was made from, plus one (im); 0 after a trip through an
+ * integer, then the address says whose it is. A pointer parameter starts at the buffer that has its name. */
 #include "tile/internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TREE_LEVELS = 40 };
+enum { TREE_LEVELS = 40, FIRST_ADDRESS = 4096 /* below it lies nothing that a pointer could mean */ };
 #define MAX_ELEMENTS ((int64_t)1 << 24) /* of one tile */
 #define MAX_STEPS ((int64_t)1 << 31)    /* elements computed: a kernel that does not end is told from one that does */
 
@@ -35,6 +37,8 @@ typedef struct machine {
     void *context;
     int64_t steps;
     tn_status status;
+    tn_checker *check; /* NULL: not the checked mode */
+    int64_t program;   /* number in grid order, -1 before the first */
 } machine;
 
 #define FAIL(m, op, status, ...) fail((m), (op), (status), tn_format(&(m)->arena, __VA_ARGS__))
@@ -42,13 +46,15 @@ static bool fail(machine *m, const tn_top *op, tn_status status, const char *mes
 {
     tn_text where = {.arena = &m->arena};
     tn_text_add(&where, "kernel @%s", m->kernel->name);
-    for (size_t i = 0; i < m->kernel->grid.len; i++) {
+    if (m->check && m->program >= 0)
+        tn_text_add(&where, ", program %s", tn_check_program_text(m->check, &m->arena));
+    for (size_t i = 0; !m->check && i < m->kernel->grid.len; i++) {
         const tn_tvalue *v = m->kernel->grid.at[i].value;
         const tile *t = tn_map_get(&m->tiles, TN_KEY(v));
         if (t)
             tn_text_add(&where, "%s%%%s = %lld", i ? ", " : ", program ", v->name ? v->name : "p", (long long)t->at->i);
     }
-    const char *what = !op ? NULL : op->code == TN_T_map ? tn_scalar_name(op->fn) : tn_top_name(op->code);
+    const char *what = !op ? NULL : m->check ? tn_check_name(op) : op->code == TN_T_map ? tn_scalar_name(op->fn) : tn_top_name(op->code);
     if (m->status == TN_OK)
         m->status = tn_error(m->session, status, op ? op->loc : TN_NO_LOC, "%s: %s%s%s", where.at, what ? what : "", what ? ": " : "", message);
     return false;
@@ -107,6 +113,17 @@ static bool set_scalar(machine *m, const tn_tvalue *v, tn_number number)
     return t != NULL;
 }
 
+/* Elements of v that do not exist count as 0 from here on. */
+static void see_zeros(machine *m, const tn_top *op, const tn_tvalue *v, const char *how)
+{
+    const tile *t = m->check ? tile_of(m, v) : NULL;
+    for (int64_t i = 0; t && i < t->n; i++)
+        if (!t->present[i]) {
+            tn_check_absent(m->check, op, v, how);
+            return;
+        }
+}
+
 static bool freeze_into(machine *m, const tn_top *op, const tn_tvalue *to, const tile *from)
 {
     tile *t = tile_for(m, op, to);
@@ -140,9 +157,24 @@ static bool no_symbol(void *context, const char *symbol, int64_t *value)
     return false;
 }
 
+/* A symbol is the integer parameter of its name, if there is one. */
+static bool symbol_value(void *context, const char *symbol, int64_t *value)
+{
+    machine *m = context;
+    for (size_t i = 0; i < m->kernel->scalars.len; i++) {
+        const tn_tvalue *v = m->kernel->scalars.at[i];
+        const tile *t = strcmp(v->name, symbol) == 0 && !v->type.pointer && tn_is_integer(v->type.dtype) ? tile_of(m, v) : NULL;
+        if (t) {
+            *value = tn_number_to_int(v->type.dtype, t->at[0]);
+            return true;
+        }
+    }
+    return m->lookup(m->context, symbol, value);
+}
+
 static bool eval_dim(machine *m, const tn_top *op, tn_dim d, int64_t *out)
 {
-    if (tn_dim_eval(d, m->lookup, m->context, out))
+    if (tn_dim_eval(d, symbol_value, m, out))
         return true;
     tn_text text = {.arena = &m->arena};
     tn_text_dim(&text, d);
@@ -241,6 +273,19 @@ static bool locate(machine *m, const tn_top *op, const int64_t *idx, bool *exist
     return true;
 }
 
+/* Tells the checked mode of an access to element `offset` of a view's buffer. */
+static bool touch_view(machine *m, const tn_top *op, int64_t offset, tn_touch_kind kind)
+{
+    const tn_tbuffer *t = &m->kernel->buffers.at[op->view->buffer];
+    size_t start = 0, end = 0;
+    if (!m->check || t->mode == TN_LOCAL)
+        return true;
+    if (!tn_dtype_bytes(t->dtype, offset, &start) || !tn_dtype_bytes(t->dtype, offset + 1, &end))
+        return false;
+    start -= start == end; /* half a byte */
+    return tn_check_touch(m->check, op, op->view->buffer, (const char *)m->buffer[op->view->buffer].data + start, end - start, kind);
+}
+
 static bool run_load(machine *m, const tn_top *op)
 {
     tile *to = tile_for(m, op, op->result);
@@ -249,7 +294,7 @@ static bool run_load(machine *m, const tn_top *op)
     for (int64_t i = 0; to && i < to->n; i++) {
         bool exists;
         unravel(type, i, idx);
-        if (!locate(m, op, idx, &exists, &offset))
+        if (!locate(m, op, idx, &exists, &offset) || (exists && !touch_view(m, op, offset, TN_TOUCH_READ)))
             return false;
         if (exists)
             set(to, i, tn_number_load(type->dtype, m->buffer[op->view->buffer].data, offset), true);
@@ -269,7 +314,7 @@ static bool run_store(machine *m, const tn_top *op)
         unravel(type, i, idx);
         if (!from->present[i])
             continue;
-        if (!locate(m, op, idx, &exists, &offset))
+        if (!locate(m, op, idx, &exists, &offset) || (exists && !touch_view(m, op, offset, TN_TOUCH_WRITE)))
             return false;
         if (exists)
             tn_number_store(type->dtype, m->buffer[op->view->buffer].data, offset, from->at[i]);
@@ -292,6 +337,8 @@ static bool run_atomic(machine *m, const tn_top *op)
             set(to, i, (tn_number){0}, false);
             continue;
         }
+        if (!touch_view(m, op, offset, TN_TOUCH_ATOMIC))
+            return false;
         void *data = m->buffer[op->view->buffer].data;
         tn_number x[2] = {tn_number_load(dtype, data, offset), from->at[i]};
         set(to, i, x[0], true);
@@ -300,34 +347,77 @@ static bool run_atomic(machine *m, const tn_top *op)
     return to != NULL;
 }
 
-/* The buffer's memory behind a pointer; NULL: an error was reported. */
-static void *pointed(machine *m, const tn_top *op, const tn_ttype *type, tn_number pointer)
+static size_t pointed_bytes(const tn_ttype *type) { return (size_t)tn_dtype_bits(type->dtype) / 8; }
+
+/* The buffer, of those whose size is known, that holds the bytes at an address; -1: none. */
+static int buffer_at(const machine *m, uint64_t address, size_t bytes)
 {
-    int buffer = (int)pointer.im;
-    int64_t elements = m->buffer[buffer].elements;
+    for (size_t i = 0; i < m->kernel->buffers.len; i++) {
+        uint64_t offset = address - (uintptr_t)m->buffer[i].data;
+        size_t size = 0;
+        if (tn_dtype_bytes(m->kernel->buffers.at[i].dtype, m->buffer[i].elements, &size) && offset < size && bytes <= size - offset)
+            return (int)i;
+    }
+    return -1;
+}
+
+static bool check_bounds(machine *m, const tn_top *op, int buffer, int64_t lane, uint64_t address)
+{
+    const tn_ttype *type = &op->operand[0]->type;
     const tn_tbuffer *t = &m->kernel->buffers.at[buffer];
-    if (t->dtype != type->dtype)
-        FAIL(m, op, TN_INVALID, "buffer %%%s holds %s, not %s", t->name, tn_dtype_text(t->dtype), tn_dtype_text(type->dtype));
-    else if (pointer.i < 0 || (elements >= 0 && pointer.i >= elements))
-        FAIL(m, op, TN_INVALID, "element %lld lies outside buffer %%%s of %lld elements", (long long)pointer.i, t->name, (long long)elements);
-    else if (op->code == TN_T_store_ptr && t->mode == TN_READ)
-        FAIL(m, op, TN_INVALID, "buffer %%%s is declared `read`", t->name);
-    else
-        return m->buffer[buffer].data;
-    return NULL;
+    size_t size = 0, bytes = pointed_bytes(type);
+    int64_t offset = (int64_t)(address - (uintptr_t)m->buffer[buffer].data), idx[TN_TILE_RANK], unit = (int64_t)bytes;
+    bool known = tn_dtype_bytes(t->dtype, m->buffer[buffer].elements, &size);
+    if (!known || (offset >= 0 && (size_t)offset <= size && bytes <= size - (size_t)offset))
+        return true;
+    unravel(type, lane, idx);
+    return FAIL(m, op, TN_INVALID, "element %lld lies outside buffer %%%s of %lld elements%s%s", (long long)tn_floordiv(offset, unit), t->name,
+                (long long)((int64_t)size / unit), type->rank ? ", lane " : "", type->rank ? index_text(m, type->rank, idx) : "");
+}
+
+/* The memory behind a lane's pointer; NULL: an error was reported. */
+static void *pointed(machine *m, const tn_top *op, int64_t lane, tn_touch_kind kind)
+{
+    const tn_ttype *type = &op->operand[0]->type;
+    tn_number pointer = tile_of(m, op->operand[0])->at[lane];
+    int buffer = (int)pointer.im - 1;
+    size_t bytes = pointed_bytes(type);
+    void *at = (void *)(uintptr_t)pointer.u;
+    if (buffer >= 0) {
+        const tn_tbuffer *t = &m->kernel->buffers.at[buffer];
+        if (!check_bounds(m, op, buffer, lane, pointer.u))
+            return NULL;
+        if (kind != TN_TOUCH_READ && t->mode == TN_READ) {
+            FAIL(m, op, TN_INVALID, "buffer %%%s is declared `read`", t->name);
+            return NULL;
+        }
+    } else if (pointer.u < FIRST_ADDRESS) {
+        FAIL(m, op, TN_INVALID, "0x%" PRIx64 " is the address of no memory", pointer.u);
+        return NULL;
+    } else {
+        buffer = buffer_at(m, pointer.u, bytes);
+    }
+    bool ours = buffer >= 0 && m->kernel->buffers.at[buffer].mode != TN_LOCAL;
+    return !m->check || !ours || tn_check_touch(m->check, op, buffer, at, bytes, kind) ? at : NULL;
+}
+
+/* Does the lane take part? Its pointer and its mask (operand number `mask`, if there is one) exist, and the mask says so. */
+static bool active(const machine *m, const tn_top *op, int mask, int64_t lane)
+{
+    const tile *t = mask < op->noperands ? tile_of(m, op->operand[mask]) : NULL;
+    return tile_of(m, op->operand[0])->present[lane] && (!t || (t->present[lane] && t->at[lane].u));
 }
 
 static bool run_load_ptr(machine *m, const tn_top *op)
 {
-    const tile *p = tile_of(m, op->operand[0]), *mask = op->noperands > 1 ? tile_of(m, op->operand[1]) : NULL;
     const tile *other = op->noperands > 2 ? tile_of(m, op->operand[2]) : NULL;
     tile *to = tile_for(m, op, op->result);
     for (int64_t i = 0; to && i < to->n; i++) {
-        if (p->present[i] && (!mask || (mask->present[i] && mask->at[i].u))) {
-            const void *data = pointed(m, op, &op->operand[0]->type, p->at[i]);
+        if (active(m, op, 1, i)) {
+            const void *data = pointed(m, op, i, TN_TOUCH_READ);
             if (!data)
                 return false;
-            set(to, i, tn_number_load(op->result->type.dtype, data, p->at[i].i), true);
+            set(to, i, tn_number_load(op->result->type.dtype, data, 0), true);
         } else {
             set(to, i, other ? other->at[i] : (tn_number){0}, other && other->present[i]);
         }
@@ -337,16 +427,52 @@ static bool run_load_ptr(machine *m, const tn_top *op)
 
 static bool run_store_ptr(machine *m, const tn_top *op)
 {
-    const tile *p = tile_of(m, op->operand[0]), *x = tile_of(m, op->operand[1]), *mask = op->noperands > 2 ? tile_of(m, op->operand[2]) : NULL;
-    for (int64_t i = 0; i < p->n; i++) {
-        if (!p->present[i] || !x->present[i] || (mask && !(mask->present[i] && mask->at[i].u)))
+    const tile *x = tile_of(m, op->operand[1]);
+    for (int64_t i = 0; i < x->n; i++) {
+        if (!x->present[i] || !active(m, op, 2, i))
             continue;
-        void *data = pointed(m, op, &op->operand[0]->type, p->at[i]);
+        void *data = pointed(m, op, i, TN_TOUCH_WRITE);
         if (!data)
             return false;
-        tn_number_store(op->operand[1]->type.dtype, data, p->at[i].i, x->at[i]);
+        tn_number_store(op->operand[1]->type.dtype, data, 0, x->at[i]);
     }
     return true;
+}
+
+/* What an atomic leaves in memory where `old` was. A compare and swap compares bits. */
+static tn_number atomic_value(const machine *m, const tn_top *op, int64_t lane, tn_number old)
+{
+    tn_dtype dtype = op->result->type.dtype;
+    tn_number x = tile_of(m, op->operand[1])->at[lane];
+    if (op->code == TN_T_cas_ptr) {
+        uint64_t bits[2][2] = {{0}};
+        tn_number_store(dtype, bits[0], 0, old);
+        tn_number_store(dtype, bits[1], 0, x);
+        return memcmp(bits[0], bits[1], sizeof bits[0]) == 0 ? tile_of(m, op->operand[2])->at[lane] : old;
+    }
+    return op->fn == TN_SCALAR_NONE ? x : tn_scalar_eval(op->fn, dtype, (tn_number[]){old, x});
+}
+
+/* atomic_ptr and cas_ptr: lanes in order. */
+static bool run_atomic_ptr(machine *m, const tn_top *op)
+{
+    bool swap = op->code == TN_T_cas_ptr;
+    const tile *x = tile_of(m, op->operand[1]), *y = tile_of(m, op->operand[swap ? 2 : 1]);
+    tile *to = tile_for(m, op, op->result);
+    tn_dtype dtype = op->result->type.dtype;
+    for (int64_t i = 0; to && i < to->n; i++) {
+        if (!x->present[i] || !y->present[i] || !active(m, op, swap ? 3 : 2, i)) {
+            set(to, i, (tn_number){0}, false);
+            continue;
+        }
+        void *data = pointed(m, op, i, TN_TOUCH_ATOMIC);
+        if (!data)
+            return false;
+        tn_number old = tn_number_load(dtype, data, 0);
+        tn_number_store(dtype, data, 0, atomic_value(m, op, i, old));
+        set(to, i, old, true);
+    }
+    return to != NULL;
 }
 
 /* ---- elementwise and shape ------------------------------------------------------------------------------------------- */
@@ -378,8 +504,13 @@ static bool run_map(machine *m, const tn_top *op)
     return to != NULL;
 }
 
-static tn_number bitcast_number(tn_dtype from, tn_dtype to, tn_number x)
+static tn_number bitcast_number(const tn_ttype *from_type, const tn_ttype *to_type, tn_number x)
 {
+    tn_dtype from = from_type->dtype, to = to_type->dtype;
+    if (from_type->pointer && to_type->pointer)
+        return x;
+    if (from_type->pointer || to_type->pointer) /* i64 or u64 on the other side: an address of no known buffer */
+        return (tn_number){.u = x.u};
     uint64_t bits[2] = {0, 0};
     tn_number_store(from, bits, 0, x);
     return tn_number_load(to, bits, 0);
@@ -404,12 +535,12 @@ static bool run_pointwise(machine *m, const tn_top *op)
             n.i = (int64_t)((uint64_t)tn_number_to_int(from, x->at[0]) + (uint64_t)i);
         else if (op->code == TN_T_cast)
             n = tn_number_convert(x->at[i], from, dtype);
-        else if (op->code == TN_T_bitcast && !op->result->type.pointer)
-            n = bitcast_number(from, dtype, x->at[i]);
+        else if (op->code == TN_T_bitcast)
+            n = bitcast_number(&op->operand[0]->type, &op->result->type, x->at[i]);
         else if (x)
             n = x->at[i];
         if (op->code == TN_T_addptr) {
-            n.i = (int64_t)((uint64_t)n.i + (uint64_t)tn_number_to_int(op->operand[1]->type.dtype, y->at[i]));
+            n.u += (uint64_t)tn_number_to_int(op->operand[1]->type.dtype, y->at[i]) * pointed_bytes(&op->result->type);
             present &= y->present[i];
         }
         set(to, i, n, present);
@@ -421,8 +552,13 @@ static bool run_assume(machine *m, const tn_top *op)
 {
     const tile *fact = tile_of(m, op->operand[op->code == TN_T_assume]);
     for (int64_t i = 0; i < fact->n; i++)
-        if (fact->present[i] && !fact->at[i].u)
-            return FAIL(m, op, TN_INVALID, "does not hold%s%s", op->text ? ": " : "", op->text ? op->text : "");
+        if (fact->present[i] && !fact->at[i].u) {
+            const tn_ttype *type = &op->operand[op->code == TN_T_assume]->type;
+            int64_t idx[TN_TILE_RANK];
+            unravel(type, i, idx);
+            return FAIL(m, op, TN_INVALID, "does not hold%s%s%s%s", op->text ? ": " : "", op->text ? op->text : "", type->rank ? ", lane " : "",
+                        type->rank ? index_text(m, type->rank, idx) : "");
+        }
     return op->code == TN_T_assert || run_pointwise(m, op);
 }
 
@@ -487,6 +623,8 @@ static bool run_dot(machine *m, const tn_top *op)
     const tile *x = tile_of(m, op->operand[0]), *y = tile_of(m, op->operand[1]);
     tn_dtype from = op->operand[0]->type.dtype, to_type = op->result->type.dtype;
     tile *to = tile_for(m, op, op->result);
+    see_zeros(m, op, op->operand[0], "the product");
+    see_zeros(m, op, op->operand[1], "the product");
     int r = op->result->type.rank;
     int64_t K = op->operand[0]->type.extent[r - 1].size, M = op->result->type.extent[r - 2].size, N = op->result->type.extent[r - 1].size;
     for (int64_t e = 0; to && e < to->n; e++) {
@@ -526,7 +664,10 @@ static bool run_gather(machine *m, const tn_top *op)
         idx[axis] = tn_number_to_int(op->operand[1]->type.dtype, index->at[i]);
         if (idx[axis] < 0 || idx[axis] >= extent)
             return FAIL(m, op, TN_INVALID, "index %lld of %lld elements", (long long)idx[axis], (long long)extent);
-        set(to, i, from->at[ravel(&op->operand[0]->type, idx)], true);
+        int64_t source = ravel(&op->operand[0]->type, idx);
+        if (m->check && !from->present[source])
+            tn_check_absent(m->check, op, op->operand[0], "what is gathered");
+        set(to, i, from->at[source], true);
     }
     return to != NULL;
 }
@@ -571,7 +712,7 @@ static bool combine(machine *m, const tn_tblock *region, int n, tn_number *a, co
 /* Partial results of one kept element, in the tree of adjacent elements: level l holds 2^l of them. */
 typedef struct tree {
     bool full[TREE_LEVELS], present[TREE_LEVELS];
-    tn_number at[TREE_LEVELS][TN_T_MAX_VALUES];
+    tn_number at[TREE_LEVELS][TN_TILE_COMBINED];
 } tree;
 
 static bool tree_merge(machine *m, const tn_tblock *region, int n, bool *present, tn_number *left, bool right_present, const tn_number *right)
@@ -600,11 +741,11 @@ static bool tree_add(machine *m, const tn_tblock *region, int n, tree *t, bool p
     return true;
 }
 
-/* acc := combine(acc, what the tree holds). */
-static bool tree_finish(machine *m, const tn_tblock *region, int n, tree *t, tn_number *acc)
+/* acc := combine(acc, what the tree holds); *started: acc holds something. */
+static bool tree_finish(machine *m, const tn_tblock *region, int n, tree *t, bool *started, tn_number *acc)
 {
     bool present = false;
-    tn_number right[TN_T_MAX_VALUES];
+    tn_number right[TN_TILE_COMBINED];
     for (int l = 0; l < TREE_LEVELS; l++) {
         if (!t->full[l])
             continue;
@@ -613,15 +754,15 @@ static bool tree_finish(machine *m, const tn_tblock *region, int n, tree *t, tn_
         present = t->present[l];
         memcpy(right, t->at[l], sizeof right);
     }
-    return !present || combine(m, region, n, acc, right);
+    return tree_merge(m, region, n, started, acc, present, right);
 }
 
-/* A fold or a reduction under way. */
+/* A fold or a reduction under way. An accumulator that is not present waits for its first element. */
 typedef struct folding {
     const tn_top *op;
     const tn_tblock *region; /* combine */
     int n;
-    tile *acc[TN_T_MAX_VALUES];
+    tile *acc[TN_TILE_COMBINED];
     tree *trees; /* one a kept element; NULL: any order */
 } folding;
 
@@ -632,7 +773,7 @@ static bool start_folding(machine *m, folding *f)
         if (!f->acc[i])
             return false;
         for (int64_t k = 0; k < f->acc[i]->n; k++)
-            set(f->acc[i], k, f->op->identity[i], true);
+            set(f->acc[i], k, f->op->identity ? f->op->identity[i] : (tn_number){0}, f->op->identity != NULL);
     }
     if (f->op->ordered && !(f->trees = calloc((size_t)f->acc[0]->n, sizeof *f->trees)))
         return FAIL(m, f->op, TN_NO_MEMORY, "out of memory");
@@ -671,13 +812,13 @@ static void strip_extents(const machine *m, const folding *f, tn_tvalue *const *
 static bool fold_tiles(machine *m, folding *f, tn_tvalue *const *tiles)
 {
     const tn_ttype *type = &tiles[0]->type;
-    const tile *x[TN_T_MAX_VALUES];
+    const tile *x[TN_TILE_COMBINED];
     int64_t idx[TN_TILE_RANK], most[TN_TILE_RANK];
     strip_extents(m, f, tiles, most);
     for (int k = 0; k < f->n; k++)
         x[k] = tile_of(m, tiles[k]);
     for (int64_t i = 0; i < x[0]->n; i++) {
-        tn_number a[TN_T_MAX_VALUES] = {{{0}, 0}}, b[TN_T_MAX_VALUES];
+        tn_number a[TN_TILE_COMBINED] = {{{0}, 0}}, b[TN_TILE_COMBINED];
         bool present = true;
         unravel(type, i, idx);
         int64_t kept = kept_element(f->op, type, idx);
@@ -688,10 +829,11 @@ static bool fold_tiles(machine *m, folding *f, tn_tvalue *const *tiles)
             a[k] = f->acc[k]->at[kept];
             b[k] = x[k]->at[i];
         }
-        if (f->trees ? !tree_add(m, f->region, f->n, &f->trees[kept], present, b) : present && !combine(m, f->region, f->n, a, b))
+        bool started = f->acc[0]->present[kept];
+        if (f->trees ? !tree_add(m, f->region, f->n, &f->trees[kept], present, b) : !tree_merge(m, f->region, f->n, &started, a, present, b))
             return false;
         for (int k = 0; !f->trees && present && k < f->n; k++)
-            f->acc[k]->at[kept] = a[k];
+            set(f->acc[k], kept, a[k], true);
     }
     return true;
 }
@@ -699,13 +841,14 @@ static bool fold_tiles(machine *m, folding *f, tn_tvalue *const *tiles)
 static bool finish_folding(machine *m, folding *f)
 {
     bool ok = true;
-    for (int64_t e = 0; ok && f->trees && e < f->acc[0]->n; e++) {
-        tn_number a[TN_T_MAX_VALUES];
+    for (int64_t e = 0; ok && e < f->acc[0]->n; e++) {
+        tn_number a[TN_TILE_COMBINED];
+        bool started = f->acc[0]->present[e];
         for (int k = 0; k < f->n; k++)
             a[k] = f->acc[k]->at[e];
-        ok = tree_finish(m, f->region, f->n, &f->trees[e], a);
+        ok = !f->trees || tree_finish(m, f->region, f->n, &f->trees[e], &started, a);
         for (int k = 0; k < f->n; k++)
-            f->acc[k]->at[e] = a[k];
+            set(f->acc[k], e, a[k], true);
     }
     return ok;
 }
@@ -755,9 +898,10 @@ static int64_t line_element(const lines *l, int64_t line, int64_t i)
 
 static bool scan_line(machine *m, const tn_top *op, const lines *l, int64_t line, tile *const *to)
 {
-    tn_number acc[TN_T_MAX_VALUES], x[TN_T_MAX_VALUES];
+    tn_number acc[TN_TILE_COMBINED], x[TN_TILE_COMBINED];
+    bool started = op->identity != NULL;
     for (int k = 0; k < op->nresults; k++)
-        acc[k] = op->identity[k];
+        acc[k] = started ? op->identity[k] : (tn_number){0};
     for (int64_t i = 0; i < l->length; i++) {
         int64_t at = line_element(l, line, op->reverse ? l->length - 1 - i : i);
         bool present = true;
@@ -766,7 +910,7 @@ static bool scan_line(machine *m, const tn_top *op, const lines *l, int64_t line
             x[k] = from->at[at];
             present &= from->present[at];
         }
-        if (present && !combine(m, op->region[0], op->nresults, acc, x))
+        if (!tree_merge(m, op->region[0], op->nresults, &started, acc, present, x))
             return false;
         for (int k = 0; k < op->nresults; k++)
             set(to[k], at, acc[k], true);
@@ -834,7 +978,7 @@ static bool sort_line(machine *m, const tn_top *op, const lines *l, int64_t line
 static bool run_lines(machine *m, const tn_top *op)
 {
     lines l = lines_of(op);
-    tile *to[TN_T_MAX_VALUES];
+    tile *to[TN_TILE_COMBINED];
     for (int k = 0; k < op->nresults; k++)
         if (!(to[k] = tile_for(m, op, &op->result[k])))
             return false;
@@ -853,6 +997,7 @@ static bool carry(machine *m, const tn_top *op, const tn_tvalue *args, tn_tvalue
 {
     tile *next[TN_T_MAX_VALUES];
     for (int i = 0; i < n; i++) {
+        see_zeros(m, op, values[i], "the value that the loop carries");
         const tile *from = tile_of(m, values[i]);
         next[i] = malloc(sizeof *next[i] + sizeof(tn_number) * (size_t)from->n);
         if (!next[i]) {
@@ -882,6 +1027,8 @@ static bool give_results(machine *m, const tn_top *op, const tn_tvalue *from)
 static bool run_for(machine *m, const tn_top *op)
 {
     const tn_tblock *body = op->region[0];
+    for (int i = 0; i < 3; i++)
+        see_zeros(m, op, op->operand[i], "a bound");
     int64_t at = scalar_int(m, op->operand[0]), hi = scalar_int(m, op->operand[1]), step = scalar_int(m, op->operand[2]);
     if (step <= 0)
         return FAIL(m, op, TN_INVALID, "the step must be positive, found %lld", (long long)step);
@@ -905,6 +1052,7 @@ static bool run_while(machine *m, const tn_top *op)
     for (;;) {
         if (!run_block(m, cond))
             return false;
+        see_zeros(m, op, cond->last->operand[0], "the condition");
         if (!tile_of(m, cond->last->operand[0])->at[0].u)
             return give_results(m, op, cond->arg);
         if (!carry(m, op, body->arg, now, op->nresults) || !run_block(m, body) || !carry(m, op, cond->arg, body->last->operand, op->nresults))
@@ -915,16 +1063,49 @@ static bool run_while(machine *m, const tn_top *op)
 static bool run_if(machine *m, const tn_top *op)
 {
     const tn_tblock *taken = op->region[tile_of(m, op->operand[0])->at[0].u ? 0 : 1];
+    see_zeros(m, op, op->operand[0], "the condition");
     if (!run_block(m, taken))
         return false;
+    for (int i = 0; i < op->nresults; i++)
+        see_zeros(m, op, taken->last->operand[i], "the branch's result");
     for (int i = 0; i < op->nresults; i++)
         if (!freeze_into(m, op, &op->result[i], tile_of(m, taken->last->operand[i])))
             return false;
     return true;
 }
 
+/* A line an element, for the checked mode. */
+static bool print_elements(machine *m, const tn_top *op)
+{
+    if (!op->noperands)
+        tn_check_print(m->check, op, -1, NULL, (tn_number){0}, true);
+    for (int k = 0; k < op->noperands; k++) {
+        const tile *t = tile_of(m, op->operand[k]);
+        int64_t idx[TN_TILE_RANK];
+        for (int64_t i = 0; i < t->n; i++) {
+            unravel(&op->operand[k]->type, i, idx);
+            tn_check_print(m->check, op, k, idx, t->at[i], t->present[i]);
+        }
+        if (!step(m, op, t->n))
+            return false;
+    }
+    return true;
+}
+
+static void text_element(tn_text *text, const tn_top *op, const tn_ttype *type, tn_number number)
+{
+    if (type->pointer)
+        tn_text_add(text, "0x%" PRIx64, number.u);
+    else if (op->hex && tn_is_integer(type->dtype))
+        tn_text_add(text, "0x%" PRIx64, number.u & (UINT64_MAX >> (64 - tn_dtype_bits(type->dtype))));
+    else
+        tn_text_number(text, type->dtype, number);
+}
+
 static bool run_print(machine *m, const tn_top *op)
 {
+    if (m->check)
+        return print_elements(m, op);
     tn_text text = {.arena = &m->session->arena};
     tn_text_add(&text, "%s", op->text ? op->text : "");
     for (int k = 0; k < op->noperands; k++) {
@@ -932,7 +1113,7 @@ static bool run_print(machine *m, const tn_top *op)
         for (int64_t i = 0; i < t->n && i < 16; i++) {
             tn_text_add(&text, i ? ", " : " ");
             if (t->present[i])
-                tn_text_number(&text, op->operand[k]->type.dtype, t->at[i]);
+                text_element(&text, op, &op->operand[k]->type, t->at[i]);
             else
                 tn_text_add(&text, "_");
         }
@@ -965,6 +1146,9 @@ static bool run_op(machine *m, const tn_top *op)
         return run_store_ptr(m, op);
     case TN_T_atomic:
         return run_atomic(m, op);
+    case TN_T_atomic_ptr:
+    case TN_T_cas_ptr:
+        return run_atomic_ptr(m, op);
     case TN_T_map:
         return run_map(m, op);
     case TN_T_broadcast:
@@ -1022,6 +1206,9 @@ static bool run_programs(machine *m, size_t coordinate)
             if (k->buffers.at[i].mode == TN_LOCAL && tn_dtype_bytes(k->buffers.at[i].dtype, m->buffer[i].elements, &bytes) && bytes)
                 memset(m->buffer[i].data, 0xff, bytes);
         }
+        m->program++;
+        if (m->check)
+            tn_check_program(m->check, m->program);
         return run_block(m, k->body);
     }
     const tn_trange *g = &k->grid.at[coordinate];
@@ -1057,43 +1244,75 @@ static bool prepare_buffers(machine *m, const tn_tile_arg *buffers)
     return true;
 }
 
-/* A scalar's value comes from lookup, as the bits of its type; a pointer's is the start of the buffer that has its name. */
-static bool prepare_scalars(machine *m)
+/* A number's value comes from lookup, as the bits of its type. */
+static bool prepare_numbers(machine *m)
 {
-    const tn_kernel *k = m->kernel;
-    for (size_t i = 0; i < k->scalars.len; i++) {
-        const tn_tvalue *v = k->scalars.at[i];
-        tn_number number = {0};
+    for (size_t i = 0; i < m->kernel->scalars.len; i++) {
+        const tn_tvalue *v = m->kernel->scalars.at[i];
         int64_t bits[2] = {0, 0};
-        size_t b = 0;
-        if (v->type.pointer) {
-            while (b < k->buffers.len && strcmp(k->buffers.at[b].name, v->name) != 0)
-                b++;
-            if (b == k->buffers.len)
-                return FAIL(m, NULL, TN_INVALID, "no buffer has the name of the pointer %%%s", v->name);
-            number.im = (double)b;
-        } else if (!m->lookup(m->context, v->name, bits)) {
+        if (v->type.pointer)
+            continue;
+        if (!m->lookup(m->context, v->name, bits))
             return FAIL(m, NULL, TN_INVALID, "parameter %%%s has no value", v->name);
-        } else {
-            number = tn_number_load(v->type.dtype, bits, 0);
-        }
-        if (!set_scalar(m, v, number))
+        if (!set_scalar(m, v, tn_number_load(v->type.dtype, bits, 0)))
             return false;
     }
     return true;
 }
 
+/* A pointer is the start of the buffer that has its name. */
+static bool prepare_pointers(machine *m)
+{
+    const tn_kernel *k = m->kernel;
+    for (size_t i = 0; i < k->scalars.len; i++) {
+        const tn_tvalue *v = k->scalars.at[i];
+        size_t b = 0;
+        if (!v->type.pointer)
+            continue;
+        while (b < k->buffers.len && strcmp(k->buffers.at[b].name, v->name) != 0)
+            b++;
+        if (b == k->buffers.len)
+            return FAIL(m, NULL, TN_INVALID, "no buffer has the name of the pointer %%%s", v->name);
+        if (!set_scalar(m, v, (tn_number){.u = (uintptr_t)m->buffer[b].data, .im = (double)(b + 1)}))
+            return false;
+    }
+    return true;
+}
+
+/* The checked mode learns of the grid and the buffers. */
+static bool begin_check(machine *m)
+{
+    int64_t *programs = TN_NEW_ARRAY(&m->arena, int64_t, m->kernel->grid.len + 1), total = 1;
+    for (size_t i = 0; i < m->kernel->grid.len; i++) {
+        const tn_trange *g = &m->kernel->grid.at[i];
+        if (g->step.param)
+            return FAIL(m, NULL, TN_INVALID, "%s is not bound", g->step.param);
+        if (!eval_dim(m, NULL, g->limit, &programs[i]))
+            return false;
+        programs[i] = tn_ceildiv(tn_max(programs[i], 0), g->step.size);
+        if (!tn_mul(total, programs[i], &total) || total > MAX_STEPS)
+            return FAIL(m, NULL, TN_UNSUPPORTED, "the grid has more programs than the checked mode counts");
+    }
+    return tn_check_begin(m->check, m->buffer, programs);
+}
+
 tn_status tn_tile_interpret(const tn_kernel *kernel, const tn_tile_arg *buffers,
                             bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context)
 {
+    return tn_tile_run(kernel, buffers, lookup, context, NULL);
+}
+
+tn_status tn_tile_run(const tn_kernel *kernel, const tn_tile_arg *buffers, bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context,
+                      tn_checker *check)
+{
     TN_TRY(tn_tile_verify(kernel));
-    machine m = {.kernel = kernel, .session = kernel->session, .lookup = lookup ? lookup : no_symbol, .context = context};
+    machine m = {.kernel = kernel, .session = kernel->session, .lookup = lookup ? lookup : no_symbol, .context = context, .check = check, .program = -1};
     m.arena.on_oom = kernel->session->arena.on_oom;
     m.tiles.arena = m.views.arena = &m.arena;
-    bool ok = prepare_buffers(&m, buffers) && prepare_scalars(&m);
+    bool ok = prepare_numbers(&m) && prepare_buffers(&m, buffers) && prepare_pointers(&m);
     for (size_t i = 0; ok && i < kernel->views.len; i++)
         ok = prepare_view(&m, kernel->views.at[i]);
-    if (ok)
+    if (ok && (!check || begin_check(&m)))
         run_programs(&m, 0);
     for (size_t i = 0; m.buffer && i < kernel->buffers.len; i++)
         if (kernel->buffers.at[i].mode == TN_LOCAL)

@@ -71,6 +71,8 @@ static bool check_type(const verifier *v, const tn_top *op, const tn_ttype *type
 {
     if (type->rank < 0 || type->rank > TN_TILE_RANK || type->dtype <= TN_NO_DTYPE || type->dtype >= TN_DTYPE_COUNT)
         return FAIL(v, op, "a tile has an element type and at most %d axes", TN_TILE_RANK);
+    if (type->pointer && tn_dtype_bits(type->dtype) < 8)
+        return FAIL(v, op, "no pointer points to %s, which is less than a byte", tn_dtype_text(type->dtype));
     for (int i = 0; i < type->rank; i++)
         if (!check_extent(v, op, type->extent[i]))
             return false;
@@ -774,7 +776,7 @@ static bool check_header(verifier *v)
             return false;
     for (size_t i = 0; i < k->scalars.len; i++) {
         define(v, k->scalars.at[i]);
-        if (k->scalars.at[i]->type.rank)
+        if (k->scalars.at[i]->type.rank || !check_type(v, NULL, &k->scalars.at[i]->type))
             return FAIL(v, NULL, "parameter %%%s is no scalar", k->scalars.at[i]->name);
     }
     for (size_t i = 0; i < k->grid.len; i++) {
