@@ -300,7 +300,8 @@ typedef TN_VEC(tn_kernel *) tn_kernels;
 tn_status tn_tile_parse(tn_session *session, const char *file, const char *source, size_t len, tn_kernels *out);
 tn_status tn_tile_verify(const tn_kernel *kernel);
 size_t tn_tile_size(const tn_kernel *kernel); /* operations, regions included */
-/* Replaces every parameter by what the schedule binds; an unbound one is an error. Runs before a lowering. */
+/* Replaces every parameter by what the schedule binds; an unbound one is an error. Gives reductions and scans without identity one (a flag that says
+ * whether there is something yet goes along). Runs before a lowering. */
 tn_status tn_tile_bind(tn_kernel *kernel);
 /* Runs every program instance in grid order on host memory, by the definitions above; checks accesses against buffer sizes. */
 typedef struct tn_tile_arg { void *data; int64_t elements; } tn_tile_arg; /* elements < 0: unknown, not checked */

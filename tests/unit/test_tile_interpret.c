@@ -160,6 +160,148 @@ static void test_tree(void **state)
     assert_int_equal(y[0], 16 - ((8 - 4) - (2 - 1)));
 }
 
+/* Addresses in memory: a table of rows, as integers; a pointer's bits there and back, and to another type. */
+static void test_addresses(void **state)
+{
+    (void)state;
+    float rows[2][3] = {{1, 2, 3}, {4, 5, 6}}, y[2] = {0};
+    int64_t table[2] = {(int64_t)(intptr_t)rows[1], (int64_t)(intptr_t)rows[0]};
+    int32_t bits[3] = {0}, one;
+    float first = 1;
+    memcpy(&one, &first, sizeof one);
+    expect_run("kernel @k(%t: i64 read, %y: f32 write, %x: f32 read, %b: i32 write, %t: ptr<i64>, %y: ptr<f32>, %x: ptr<f32>, %b: ptr<i32>) grid(%p : 2 by 1) {\n"
+               "  %two = const 2 : i64\n"
+               "  %tp = addptr %t, %p : ptr<i64>\n"
+               "  %a = load_ptr %tp : i64\n"
+               "  %row = bitcast %a : ptr<f32>\n"
+               "  %rp = addptr %row, %two : ptr<f32>\n"
+               "  %v = load_ptr %rp : f32\n"
+               "  %yp = addptr %y, %p : ptr<f32>\n"
+               "  %yi = bitcast %yp : u64\n"
+               "  %yq = bitcast %yi : ptr<f32>\n"
+               "  store_ptr %yq, %v\n"
+               "  %xi = bitcast %x : ptr<i32>\n"
+               "  %c = load_ptr %xi : i32\n"
+               "  store_ptr %b, %c\n"
+               "}\n",
+               (tn_tile_arg[]){{table, 2}, {y, 2}, {&first, 1}, {bits, 3}}, NULL);
+    assert_true(y[0] == 6 && y[1] == 3);
+    assert_int_equal(bits[0], one);
+}
+
+/* Lanes in order, on one place; what is masked off, or absent, changes nothing and is absent. */
+static void test_pointer_atomics(void **state)
+{
+    (void)state;
+    int32_t x[3] = {10, 20, 7}, old[4] = {-1, -1, -1, -1}, was[3] = {0};
+    float f[2] = {-0.0f, 1};
+    expect_run("kernel @k(%x: i32 read_write, %o: i32 write, %w: i32 write, %f: f32 read_write, %x: ptr<i32>, %o: ptr<i32>, %w: ptr<i32>, %f: ptr<f32>) grid() {\n"
+               "  %z = const 0 : i64\n  %i = range %z : 4 x i64\n  %i32 = cast %i : 4 x i32\n  %2 = const 2 : 4 x i64\n"
+               "  %m = ne %i, %2 : 4 x bool\n"
+               "  %xb = broadcast %x axes [] : 4 x ptr<i32>\n"
+               "  %a = atomic_ptr add %xb, %i32, %m order acq_rel.gpu : 4 x i32\n"
+               "  %ob = broadcast %o axes [] : 4 x ptr<i32>\n  %op = addptr %ob, %i : 4 x ptr<i32>\n"
+               "  store_ptr %op, %a\n"
+               "  %one = const 1 : i64\n  %x1 = addptr %x, %one : ptr<i32>\n  %5 = const 5 : i32\n  %20 = const 20 : i32\n"
+               "  %e = atomic_ptr exchange %x1, %5 : i32\n  store_ptr %w, %e\n"
+               "  %no = cas_ptr %x1, %20, %20 : i32\n  %w1 = addptr %w, %one : ptr<i32>\n  store_ptr %w1, %no\n"
+               "  %yes = cas_ptr %x1, %5, %20 order relaxed.cta : i32\n"
+               "  %pz = const 0 : f32\n  %pw = const 3 : f32\n  %fs = cas_ptr %f, %pz, %pw : f32\n" /* -0 is another pattern of bits */
+               "}\n",
+               (tn_tile_arg[]){{x, 3}, {old, 4}, {was, 3}, {f, 2}}, NULL);
+    const int32_t want_x[] = {14, 20, 7}, want_old[] = {10, 10, -1, 11}, want_was[] = {20, 5, 0};
+    assert_memory_equal(x, want_x, sizeof want_x);
+    assert_memory_equal(old, want_old, sizeof want_old);
+    assert_memory_equal(was, want_was, sizeof want_was);
+    assert_true(f[0] == 0 && signbit(f[0]));
+}
+
+/* The first element that is there starts; of none comes 0. The same after binding, which gives identities. */
+static void test_no_identity(void **state)
+{
+    (void)state;
+    const char *text = "kernel @k(%x: i32[5] read, %y: i32[8] write, %z: i32[4] write) grid() {\n"
+                       "  view %X = %x : [5] strides [1]\n  view %Y = %y : [8] strides [1]\n  view %Z = %z : [4] strides [1]\n"
+                       "  %0 = const 0 : i64\n  %1 = const -2 : i64\n  %2 = const 100 : i64\n  %3 = const 1 : i64\n"
+                       "  %a = load %X[%1 + @0] : 8 x i32\n  %none = load %X[%2 + @0] : 8 x i32\n"
+                       "  %s = scan %a axes [0] : 8 x i32 combine (%u: i32, %v: i32) {\n    %w = sub %u, %v : i32\n    yield %w\n  }\n"
+                       "  %i = range %0 : 8 x i64\n"
+                       "  %r, %at = reduce %a, %i axes [0] order any : i32, i64 combine (%u: i32, %ui: i64, %v: i32, %vi: i64) {\n"
+                       "    %w = min %u, %v : i32\n    %first = le %u, %v : bool\n    %wi = select %first, %ui, %vi : i64\n    yield %w, %wi\n  }\n"
+                       "  %n = reduce %none axes [0] order tree : i32 combine (%u: i32, %v: i32) {\n    %w = min %u, %v : i32\n    yield %w\n  }\n"
+                       "  store %Y[%0 + @0], %s\n  store %Z[%0], %r\n  %at32 = cast %at : i32\n  store %Z[%3], %at32\n  %4 = const 2 : i64\n  store %Z[%4], %n\n"
+                       "}\n";
+    int32_t x[5] = {9, 7, 8, 5, 6};
+    const int32_t want_y[] = {0, 0, 9, 2, -6, -11, -17, -17}, want_z[] = {5, 5, 0, -1};
+    tn_session *session = new_test_session();
+    for (int bound = 0; bound < 2; bound++) {
+        int32_t y[8] = {0}, z[4] = {-1, -1, -1, -1};
+        tn_kernel *kernel = parse_tile(session, text);
+        assert_string_equal(tile_text(kernel), tile_text(parse_tile(session, tile_text(kernel))));
+        if (bound)
+            assert_int_equal(tn_tile_bind(kernel), TN_OK);
+        assert_true(bound == (strstr(tile_text(kernel), "identity") != NULL));
+        assert_int_equal(tn_tile_interpret(kernel, (tn_tile_arg[]){{x, 5}, {y, 8}, {z, 4}}, NULL, NULL), TN_OK);
+        assert_memory_equal(y, want_y, sizeof want_y);
+        assert_memory_equal(z, want_z, sizeof want_z);
+    }
+    free_test_session(session);
+}
+
+/* A symbol of a size is the parameter of its name. */
+static void test_symbols(void **state)
+{
+    (void)state;
+    int32_t y[4] = {0};
+    variant v = {.size = {{"n", ((int64_t)1 << 32) + 3}}}; /* only 32 bits of it are the parameter's */
+    expect_run("kernel @k(%y: i32 write, %n: i32) grid(%p : n by 1) {\n  view %Y = %y : [n] strides [1]\n  store %Y[%p], %n\n}\n", (tn_tile_arg[]){{y, 4}}, &v);
+    const int32_t want[] = {3, 3, 3, 0};
+    assert_memory_equal(y, want, sizeof want);
+}
+
+/* What the builder makes of user kernels' operations passes the verifier and reads back. */
+static void test_builder(void **state)
+{
+    (void)state;
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tn_kernel_new(session, "built");
+    kernel->overlap = true;
+    tn_kernel_buffer(kernel, "x", TN_I32, TN_READ_WRITE, NULL);
+    tn_tvalue *x = tn_kernel_scalar(kernel, "x", (tn_ttype){.dtype = TN_I32, .pointer = true}), *n = tn_kernel_scalar(kernel, "n", tn_tscalar(TN_I32));
+    tn_tbuilder b = tn_tbuilder_at(kernel, kernel->body, TN_NO_LOC);
+    tn_extent eight = tn_extent_const(8);
+    tn_tvalue *i = tn_t_range(&b, tn_t_index(&b, 0), eight), *first, *second;
+    tn_tvalue *mask = tn_t_map2(&b, TN_S_lt, i, tn_t_cast(&b, n, TN_I64)), *i32 = tn_t_cast(&b, i, TN_I32);
+    tn_tvalue *p = tn_t_addptr(&b, tn_t_broadcast(&b, x, (tn_ttype){.dtype = TN_I32, .pointer = true, .rank = 1, .extent = {eight}}, NULL), i);
+    tn_tvalue *q = tn_t_map3(&b, TN_S_select, mask, p, x); /* of pointers; the scalar stretches */
+    assert_true(q->type.pointer);
+    tn_tvalue *v = tn_t_load_ptr(&b, q, mask, i32);
+    tn_t_split(&b, tn_t_join(&b, v, i32), &first, &second);
+    tn_tvalue *both = tn_t_cat(&b, first, second, 0), *g = tn_t_gather(&b, both, i, 0);
+    assert_int_equal(both->type.extent[0].size, 16);
+    tn_tvalue *h = tn_t_histogram(&b, g, 8, TN_I32);
+    tn_top *scan = tn_t_scan(&b, &h, 1, 0, true, NULL);
+    tn_t_combine_fn(&b, scan->region[0], TN_S_add, TN_I32);
+    tn_top *sort = tn_t_sort(&b, (tn_tvalue *[]){scan->result, i}, 2, 0);
+    tn_tbuilder in = tn_tbuilder_at(kernel, sort->region[0], TN_NO_LOC);
+    tn_tvalue *before = tn_t_map2(&in, TN_S_lt, &sort->region[0]->arg[0], &sort->region[0]->arg[2]);
+    tn_t_yield(&in, &before, 1);
+    tn_t_store_ptr(&b, p, &sort->result[0], mask);
+    tn_tvalue *old = tn_t_atomic_ptr(&b, TN_S_add, p, i32, mask, "release.gpu");
+    tn_t_cas_ptr(&b, p, old, i32, NULL);
+    tn_tvalue *address = tn_t_bitcast_type(&b, p, tn_tscalar(TN_I64));
+    tn_t_bitcast_type(&b, address, (tn_ttype){.dtype = TN_F32, .pointer = true});
+    tn_t_print(&b, "v", true, &v, 1);
+    tn_t_assert(&b, tn_t_assume(&b, mask, mask), "held");
+    if (tn_tile_verify(kernel) != TN_OK)
+        fail_msg("%s", session->diags.at[0].message);
+    const char *text = tile_text(kernel);
+    assert_non_null(strstr(text, "%n: i32) overlap grid()"));
+    assert_non_null(strstr(text, "print hex \"v\", %"));
+    assert_string_equal(text, tile_text(parse_tile(session, text)));
+    free_test_session(session);
+}
+
 static void test_reports(void **state)
 {
     (void)state;
@@ -255,6 +397,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pointers), cmocka_unit_test(test_other),   cmocka_unit_test(test_sort),     cmocka_unit_test(test_histogram_and_atomics),
         cmocka_unit_test(test_tree),     cmocka_unit_test(test_reports), cmocka_unit_test(test_simplify), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_addresses), cmocka_unit_test(test_pointer_atomics), cmocka_unit_test(test_no_identity), cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_builder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
