@@ -1,0 +1,81 @@
+"""Address, element type and extent of what callers hand over as tensors: NumPy arrays, PyTorch tensors, anything that speaks DLPack."""
+import ctypes
+import sys
+
+import numpy
+
+_NAMES = {"float32": "f32", "float16": "f16", "float64": "f64", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+          "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
+_CODES = {(0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (2, 16): "f16", (2, 32): "f32",
+          (2, 64): "f64", (4, 16): "bf16", (6, 8): "i1", (10, 8): "f8e4m3", (12, 8): "f8e5m2"}
+_numpy, _torch = {}, {}  # dtype -> (text, text when 16 divides the address)
+
+
+def _texts(table, dtype):
+    name = str(dtype).removeprefix("torch.")
+    if name not in _NAMES:
+        raise TypeError(f"a kernel can't take elements of type {name}; it can take {', '.join(_NAMES)}")
+    table[dtype] = (f"*{_NAMES[name]}", f"*{_NAMES[name]}:16")
+    return table[dtype]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_capsule = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule.restype, _capsule.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _dlpack(v):
+    """The DLTensor behind an object; the capsule that owns it comes along."""
+    if not hasattr(v, "__dlpack__"):
+        raise TypeError(f"an argument of type {type(v).__name__} is no number and no tensor (NumPy, PyTorch, DLPack)")
+    capsule = v.__dlpack__()
+    return capsule, _DLTensor.from_address(_capsule(capsule, b"dltensor"))
+
+
+def _torch_tensor(v):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(v, torch.Tensor)
+
+
+def describe(v):
+    """("*f32:16", address)."""
+    if isinstance(v, numpy.ndarray):
+        pointer = v.__array_interface__["data"][0] if v.size else 0
+        return (_numpy.get(v.dtype) or _texts(_numpy, v.dtype))[not pointer & 15], pointer
+    if _torch_tensor(v):
+        if v.device.type != "cpu":
+            raise TypeError(f"a tensor on {v.device}: kernels run on the CPU so far")
+        pointer = v.data_ptr()
+        return (_torch.get(v.dtype) or _texts(_torch, v.dtype))[not pointer & 15], pointer
+    capsule, t = _dlpack(v)
+    if t.device_type != 1:
+        raise TypeError(f"a tensor on a device of DLPack type {t.device_type}: kernels run on the CPU so far")
+    if (t.code, t.bits) not in _CODES or t.lanes != 1:
+        raise TypeError(f"a kernel can't take elements of DLPack type code {t.code}, {t.bits} bits, {t.lanes} lanes")
+    pointer = (t.data or 0) + t.byte_offset
+    return f"*{_CODES[t.code, t.bits]}" + ("" if pointer & 15 else ":16"), pointer
+
+
+def elements(v):
+    """How many elements lie from the first to the last of a tensor; -1 for what is none."""
+    if isinstance(v, numpy.ndarray):
+        shape, strides = v.shape, [s // v.itemsize for s in v.strides]
+    elif _torch_tensor(v):
+        shape, strides = v.shape, v.stride()
+    elif hasattr(v, "__dlpack__"):
+        capsule, t = _dlpack(v)
+        shape = t.shape[: t.ndim]
+        strides = t.strides[: t.ndim] if t.strides else None
+        if strides is None:
+            n = 1
+            for size in shape:
+                n *= size
+            return n
+    else:
+        return -1
+    return 0 if 0 in shape else 1 + sum((n - 1) * max(s, 0) for n, s in zip(shape, strides))
