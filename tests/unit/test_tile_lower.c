@@ -3,6 +3,7 @@
  *     // size NAME values …        a symbol
  *     // bind $NAME values …       a parameter; #NAME in the text stands for its value
  *     // set [LABEL] KEY values …  an entry of the schedule; 0: none
+ *     // alias Y X values …        buffer Y starts at that element of X; -1: it has its own memory
  *
  * TILE_RUNS in the environment: how many combinations of a kernel (default 24), TILE_SEED: where they start. */
 #include "tile_test.h"
@@ -29,7 +30,7 @@ static int64_t pick(const char *values, uint64_t *seed)
 static const char *take_name(tn_arena *arena, const char **at)
 {
     const char *start = *at, *end = start;
-    for (const char *word = start; *word && !(*word >= '0' && *word <= '9'); word += strspn(word, " ")) {
+    for (const char *word = start; *word && *word != '-' && !(*word >= '0' && *word <= '9'); word += strspn(word, " ")) {
         word += strcspn(word, " ");
         end = word;
     }
@@ -40,11 +41,12 @@ static const char *take_name(tn_arena *arena, const char **at)
 static variant random_variant(tn_arena *arena, const char *text, uint64_t seed)
 {
     variant v = {.size = {{NULL, 0}}};
-    int sizes = 0, binds = 0, sets = 0;
+    int sizes = 0, binds = 0, sets = 0, aliases = 0;
     for (const char *line = text; strncmp(line, "//", 2) == 0; line = strchr(line, '\n') + 1) {
         const char *at = strchr(line + 3, ' ') + 1, *rest = tn_strndup(arena, at, (size_t)(strchr(at, '\n') - at)), *values = rest;
         bool size = strncmp(line, "// size ", 8) == 0, bind = strncmp(line, "// bind ", 8) == 0, set = strncmp(line, "// set ", 7) == 0;
-        if (!size && !bind && !set)
+        bool alias = strncmp(line, "// alias ", 9) == 0;
+        if (!size && !bind && !set && !alias)
             continue;
         setting s = {.name = take_name(arena, &values)};
         s.value = pick(values, &seed);
@@ -54,6 +56,8 @@ static variant random_variant(tn_arena *arena, const char *text, uint64_t seed)
             v.bind[binds++] = s;
         else if (set && sets < TEST_KNOBS - 1 && s.value)
             v.set[sets++] = s;
+        else if (alias && aliases < TEST_KNOBS - 1 && s.value >= 0)
+            v.alias[aliases++] = s;
     }
     return v;
 }

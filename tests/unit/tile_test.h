@@ -22,6 +22,7 @@ typedef struct variant {
     setting size[TEST_SYMBOLS]; /* name NULL ends */
     setting bind[TEST_KNOBS];
     setting set[TEST_KNOBS];
+    setting alias[TEST_KNOBS]; /* "y x" 3: y starts at element 3 of x, in the same memory (one element type) */
 } variant;
 
 static inline tn_session *new_test_session(void)
@@ -85,8 +86,37 @@ typedef struct test_data {
     void *at[TEST_BUFFERS];
     int64_t elements[TEST_BUFFERS];
     size_t bytes[TEST_BUFFERS];
+    int owner[TEST_BUFFERS]; /* the buffer whose memory it is: itself, or what it is an alias of */
+    size_t start[TEST_BUFFERS]; /* bytes into it */
     int n;
 } test_data;
+
+static inline int data_named(const tn_kernel *kernel, const char *name, size_t len)
+{
+    int n = 0;
+    for (size_t i = 0; i < kernel->buffers.len; i++) {
+        const tn_tbuffer *t = &kernel->buffers.at[i];
+        if (t->mode != TN_LOCAL && strlen(t->name) == len && memcmp(t->name, name, len) == 0)
+            return n;
+        n += t->mode != TN_LOCAL;
+    }
+    fail_msg("no buffer is called %s", name);
+    return -1;
+}
+
+/* The alias ends where its owner's memory does. */
+static inline void set_alias(const tn_kernel *kernel, const setting *s, test_data *data)
+{
+    const char *space = strchr(s->name, ' ');
+    int alias = data_named(kernel, s->name, (size_t)(space - s->name)), owner = data_named(kernel, space + 1, strlen(space + 1));
+    assert_true(data->dtype[alias] == data->dtype[owner] && s->value <= data->elements[owner]);
+    free(data->at[alias]);
+    data->owner[alias] = owner;
+    data->start[alias] = (size_t)s->value * (size_t)tn_dtype_bits(data->dtype[owner]) / 8;
+    data->elements[alias] = tn_min(data->elements[alias], data->elements[owner] - s->value);
+    data->bytes[alias] = (size_t)data->elements[alias] * (size_t)tn_dtype_bits(data->dtype[owner]) / 8;
+    data->at[alias] = (char *)data->at[owner] + data->start[alias];
+}
 
 static inline test_data random_data(const tn_kernel *kernel, const variant *v, uint64_t seed)
 {
@@ -101,6 +131,7 @@ static inline test_data random_data(const tn_kernel *kernel, const variant *v, u
         assert_true(tn_dim_eval(t->elements, test_lookup, (void *)v, &data.elements[b]));
         assert_true(tn_dtype_bytes(t->dtype, data.elements[b], &data.bytes[b]));
         data.at[b] = calloc(1, data.bytes[b] + 1);
+        data.owner[b] = b;
         for (int64_t k = 0; k < data.elements[b]; k++) {
             uint64_t r = test_random(&seed);
             tn_number x = tn_is_float(t->dtype) || tn_is_complex(t->dtype) ? tn_number_from_double(t->dtype, (double)(int64_t)r / 0x1p62)
@@ -108,23 +139,35 @@ static inline test_data random_data(const tn_kernel *kernel, const variant *v, u
             tn_number_store(t->dtype, data.at[b], k, x);
         }
     }
+    for (const setting *s = v->alias; s->name; s++)
+        set_alias(kernel, s, &data);
     return data;
+}
+
+static inline void place_aliases(test_data *data)
+{
+    for (int i = 0; i < data->n; i++)
+        if (data->owner[i] != i)
+            data->at[i] = (char *)data->at[data->owner[i]] + data->start[i];
 }
 
 static inline test_data copy_data(const test_data *from)
 {
     test_data data = *from;
-    for (int i = 0; i < data.n; i++) {
-        data.at[i] = malloc(data.bytes[i] + 1);
-        memcpy(data.at[i], from->at[i], data.bytes[i]);
-    }
+    for (int i = 0; i < data.n; i++)
+        if (data.owner[i] == i) {
+            data.at[i] = malloc(data.bytes[i] + 1);
+            memcpy(data.at[i], from->at[i], data.bytes[i]);
+        }
+    place_aliases(&data);
     return data;
 }
 
 static inline void free_data(test_data *data)
 {
     for (int i = 0; i < data->n; i++)
-        free(data->at[i]);
+        if (data->owner[i] == i)
+            free(data->at[i]);
 }
 
 static inline bool close_enough(tn_dtype dtype, tn_number a, tn_number b)

@@ -761,17 +761,18 @@ static void program_numbers(lower *L, tn_lbuilder *b, tn_lvalue **out)
     }
 }
 
-/* In a text for tn_l_print braces are doubled; a name loses the spaces around it and a colon at its end. */
-static void add_print_text(tn_text *out, const char *text)
+/* The lines are those of the checked mode (tile/check.c). In a text for tn_l_print braces are doubled; what names a value may have come with its
+ * colon and spaces. */
+static void add_print_text(tn_text *out, const char *text, bool names_value)
 {
+    text += strspn(text, " ");
     size_t n = strlen(text);
-    while (n && text[0] == ' ')
-        text++, n--;
-    while (n && (text[n - 1] == ' ' || text[n - 1] == ':'))
+    while (n && (text[n - 1] == ' ' || (text[n - 1] == ':' && names_value)))
         n--;
-    tn_text_add(out, n ? " " : "");
+    tn_text_add(out, " ");
     for (size_t i = 0; i < n; i++)
         tn_text_add(out, text[i] == '{' ? "{{" : "%c", text[i]);
+    tn_text_add(out, n && names_value ? ": " : "");
 }
 
 static void print_element(lower *L, tn_lbuilder *b, const tn_top *op, int operand, tn_lvalue *const *idx)
@@ -787,20 +788,19 @@ static void print_element(lower *L, tn_lbuilder *b, const tn_top *op, int operan
         values[n] = idx[i];
     }
     tn_text_add(&line, ")");
-    add_print_text(&line, op->text ? op->text : "");
-    tn_text_add(&line, ": ");
+    add_print_text(&line, op->text ? op->text : "", true);
     if (op->noperands > 1)
         tn_text_add(&line, "(operand %d) ", operand);
     element e = v->type.pointer ? pointer_from(L, b, v, idx, LOWER_MEMORY) : lower_element(L, b, v, idx);
     if (v->type.pointer)
         e.value = tn_l_fn2(b, TN_S_shl, e.value, tn_l_index(b, log2_bytes(v->type.dtype)));
-    bool hex = v->type.pointer || (op->hex && !tn_is_float(v->type.dtype));
+    bool hex = v->type.pointer || op->hex;
     tn_lbuilder then = *b, otherwise;
     if (e.present) {
         tn_lop *branch = tn_l_if(b, e.present);
         then = tn_l_in(b, branch->region[0]);
         otherwise = tn_l_in(b, branch->region[1]);
-        tn_l_print(&otherwise, tn_format(&L->arena, "%s_", line.at), values, n);
+        tn_l_print(&otherwise, tn_format(&L->arena, "%smasked", line.at), values, n);
     }
     values[n++] = e.value;
     tn_l_print(&then, tn_format(&L->arena, hex ? "%s{x}" : "%s{}", line.at), values, n);
@@ -813,7 +813,7 @@ void lower_print(lower *L, tn_lbuilder *b, const tn_top *op)
         tn_text line = {.arena = &L->arena};
         program_numbers(L, b, idx);
         tn_text_add(&line, "pid ({}, {}, {})");
-        add_print_text(&line, op->text ? op->text : "");
+        add_print_text(&line, op->text ? op->text : "", false);
         tn_l_print(b, line.at, idx, 3);
     }
     for (int i = 0; i < op->noperands; i++) {
