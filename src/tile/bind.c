@@ -109,8 +109,7 @@ static void combine_with_flags(tn_kernel *kernel, tn_tblock *region, int n)
     move_arguments(kernel, region, n, &became);
     tn_tile_walk(region, replace_uses, &became);
     tn_top *yield = region->last;
-    region->last = yield->prev;
-    *(yield->prev ? &yield->prev->next : &region->first) = NULL;
+    tn_top_unlink(yield);
     tn_tbuilder b = tn_tbuilder_at(kernel, region, yield->loc);
     tn_tvalue *values[TN_TILE_COMBINED], *fa = &region->arg[n], *fb = &region->arg[2 * n + 1], *both = tn_t_map2(&b, TN_S_and, fa, fb);
     for (int i = 0; i < n; i++) {
@@ -126,16 +125,6 @@ typedef struct completion {
     tn_map became; /* result -> result of the operation with identities */
     tn_status status;
 } completion;
-
-static tn_top *insert_before(tn_top *op, tn_top *at)
-{
-    op->block = at->block;
-    op->prev = at->prev;
-    op->next = at;
-    *(at->prev ? &at->prev->next : &at->block->first) = op;
-    at->prev = op;
-    return op;
-}
 
 static void complete_op(void *context, tn_top *op)
 {
@@ -161,8 +150,7 @@ static void complete_op(void *context, tn_top *op)
         types[i] = old[i].type;
     types[n] = old[0].type;
     types[n].dtype = TN_BOOL;
-    insert_before(truth, op);
-    truth->result->block = op->block;
+    tn_top_move_before(truth, op);
     b.block = op->block;
     op->operand = operands;
     op->noperands = n + 1;

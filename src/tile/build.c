@@ -208,6 +208,25 @@ tn_top *tn_top_new(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, 
     return op;
 }
 
+void tn_top_unlink(tn_top *op)
+{
+    *(op->prev ? &op->prev->next : &op->block->first) = op->next;
+    *(op->next ? &op->next->prev : &op->block->last) = op->prev;
+    op->prev = op->next = NULL;
+}
+
+void tn_top_move_before(tn_top *op, tn_top *at)
+{
+    tn_top_unlink(op);
+    op->block = at->block;
+    for (int i = 0; i < op->nresults; i++)
+        op->result[i].block = at->block;
+    op->prev = at->prev;
+    op->next = at;
+    *(at->prev ? &at->prev->next : &at->block->first) = op;
+    at->prev = op;
+}
+
 tn_tvalue *tn_top_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n)
 {
     op->nresults = n;

@@ -19,6 +19,8 @@ tn_top *tn_top_new(tn_tbuilder *b, tn_topcode code, tn_tvalue *const *operands, 
 tn_tvalue *tn_top_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int n);
 void tn_tblock_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n);
 
+void tn_top_unlink(tn_top *op);
+void tn_top_move_before(tn_top *op, tn_top *at); /* op may be in another block */
 /* Calls visit on every operation, an operation before its regions. */
 void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *op), void *context);
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */

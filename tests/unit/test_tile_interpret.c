@@ -366,10 +366,10 @@ static void test_simplify(void **state)
                                                    "  view %X = %x : [8] strides [1]\n"
                                                    "  view %V = %x : [8] strides [1]\n"
                                                    "  %z = const 0 : i64\n"
-                                                   "  %s = const 1 : i64\n"
+                                                   "  %o = const 1 : i64\n"
                                                    "  %a = load %X[%z + @0] : 8 x f32\n"
                                                    "  %c = add %a, %a : 8 x f32\n"
-                                                   "  store %X[%s + @0], %c\n"
+                                                   "  store %X[%o + @0], %c\n"
                                                    "  %d = load %X[%z + @0] : 8 x f32\n"
                                                    "  store %X[%z + @0], %d\n"
                                                    "}\n");
