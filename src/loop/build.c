@@ -322,13 +322,13 @@ static tn_lvalue *build_load(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer,
     return append_value(b, code, operands, n, tn_lvector(buffer->type.dtype, lanes));
 }
 
-static void build_store(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
+static tn_lop *build_store(tn_lbuilder *b, tn_lopcode code, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value,
                         tn_lvalue *mask)
 {
     assert(buffer->type.buffer && buffer->type.dtype == value->type.dtype);
     tn_lvalue *operands[5];
     int n = gather_operands(operands, (tn_lvalue *[]){buffer, offset, value}, 3, mask, NULL);
-    append(b, code, operands, n);
+    return append(b, code, operands, n);
 }
 
 tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask, tn_lvalue *other)
@@ -341,9 +341,9 @@ tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn
     return build_load(b, TN_L_gather, buffer, offsets, offsets->type.lanes, mask, other);
 }
 
-void tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
+tn_lop *tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask)
 {
-    build_store(b, TN_L_store, buffer, offset, value, mask);
+    return build_store(b, TN_L_store, buffer, offset, value, mask);
 }
 
 void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask)
@@ -504,6 +504,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
     to->size = op->size;
     to->lanes = op->lanes;
     to->name = op->name;
+    to->stream = op->stream;
     to->line = op->line;
     to->nregions = op->nregions;
     tn_lop_insert(b, to);

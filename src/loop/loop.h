@@ -71,6 +71,7 @@ struct tn_lop {
     int64_t size;          /* alloc: elements if constant (-1: operand 0) */
     const int *lanes;      /* shuffle: result->type.lanes entries */
     const char *name;      /* intrinsic; print: its text, with a place for each value (tn_l_print_piece) */
+    bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
     tn_lblock *block;
     tn_lop *prev, *next;
     int line;              /* of the user's source, 0: none */
@@ -127,7 +128,7 @@ tn_lvalue *tn_l_alloc(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_space
 tn_lvalue *tn_l_alloc_sized(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *size);
 tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask, tn_lvalue *other);
 tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *mask, tn_lvalue *other);
-void tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
+tn_lop *tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
 void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype);        /* one a function and type is enough: simplify merges them */
 tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);

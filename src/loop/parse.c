@@ -412,7 +412,10 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     switch (op->code) {
     case TN_L_store:
     case TN_L_scatter:
-        return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && optional_operands(p, list);
+        if (!indexed(p, list) || !expect(p, ",") || !add_operand(p, list, operand(p)) || !optional_operands(p, list))
+            return false;
+        op->stream = op->code == TN_L_store && accept(p, "stream");
+        return true;
     case TN_L_prefetch:
         if (!indexed(p, list))
             return false;

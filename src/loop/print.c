@@ -187,6 +187,8 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_atomic:
     case TN_L_cas:
         print_access(p, op);
+        if (op->stream)
+            tn_text_add(p->text, " stream");
         break;
     case TN_L_prefetch:
         print_indexed(p, op);

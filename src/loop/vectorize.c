@@ -642,7 +642,7 @@ static void emit_store(widener *w, tn_lbuilder *b, const tn_lop *op, int copy)
     tn_lvalue *mask = mask_of(w, b, op, copy), *value = vector_of(w, b, op->operand[2], copy);
     int64_t stride = stride_of(w, offset);
     if (stride == 1)
-        tn_l_store(b, buffer, scalar_of(w, offset, copy), value, mask);
+        tn_l_store(b, buffer, scalar_of(w, offset, copy), value, mask)->stream = op->stream;
     else if (stride == -1)
         tn_l_store(b, buffer, first_of_reverse(w, b, scalar_of(w, offset, copy)), reversed(w, b, value),
                    reversed(w, b, mask));

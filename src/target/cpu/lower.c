@@ -936,6 +936,79 @@ static void store_turned(lower *L, tn_lbuilder *b, const tn_top *op, int vector,
     lower_store_element(L, b, op, idx);
 }
 
+/* ---- stores past the caches ----
+ *
+ * A store brings the line that it writes into the cache first: a third of all traffic of a kernel that reads as much as it writes. A kernel whose result is
+ * larger than the caches, and which does not read it again, stores around them, where a vector's address allows it. */
+
+enum { STREAM_BYTES = 32 << 20 };
+
+static bool reads_buffer(const tn_tblock *block, int buffer)
+{
+    for (const tn_top *op = block->first; op; op = op->next) {
+        if (op->view && op->view->buffer == buffer && op->code != TN_T_store)
+            return true;
+        for (int r = 0; r < op->nregions; r++)
+            if (reads_buffer(op->region[r], buffer))
+                return true;
+    }
+    return false;
+}
+
+/* Bytes that the stored buffer has: as declared, else (user kernels) what all programs store. NULL: no guess. */
+static tn_dim stored_bytes(lower *L, const tn_top *op)
+{
+    const tn_kernel *k = L->kernel;
+    const tn_ttype *type = &op->operand[0]->type;
+    int64_t bytes = tn_dtype_bits(type->dtype) / 8;
+    tn_dim elements = k->buffers.at[op->view->buffer].elements;
+    if (elements)
+        return tn_dim_is_const(elements) ? tn_dim_mul(L->session, elements, tn_dim_const(L->session, bytes)) : NULL;
+    if (!k->overlap)
+        return NULL;
+    for (int i = 0; i < type->rank; i++)
+        bytes *= type->extent[i].size;
+    tn_dim total = tn_dim_const(L->session, bytes);
+    for (size_t i = 0; i < k->grid.len; i++)
+        total = tn_dim_mul(L->session, total, tn_dim_ceildiv(L->session, k->grid.at[i].limit, tn_dim_const(L->session, k->grid.at[i].step.size)));
+    return total;
+}
+
+/* Whether the row of `op` at idx, from 0 along `vector`, is better stored past the caches; NULL: no. */
+static tn_lvalue *stream_condition(lower *L, tn_lbuilder *b, const tn_top *op, int vector, tn_lvalue **idx)
+{
+    const tn_view *view = op->view;
+    const tn_ttype *type = &op->operand[0]->type;
+    int bits = tn_dtype_bits(type->dtype);
+    bool contiguous = false;
+    for (int d = 0; d < view->rank; d++)
+        contiguous |= op->subscript[d].block && op->subscript[d].axis[0] == vector && tn_dim_is(view->stride[d], 1);
+    if (!contiguous || view->panel || view->nguards || bits < 8 || tn_is_complex(type->dtype) || L->kernel->buffers.at[view->buffer].mode == TN_LOCAL ||
+        type->extent[vector].size * bits < 4 * L->machine->vector.bits || reads_buffer(L->kernel->body, view->buffer))
+        return NULL;
+    tn_dim bytes = stored_bytes(L, op);
+    if (!bytes || (tn_dim_is_const(bytes) && bytes->value < STREAM_BYTES))
+        return NULL;
+    scope s = lower_open(L);
+    idx[vector] = tn_l_index(b, 0);
+    tn_lvalue *offset = lower_resolve(L, b, op, idx).offset;
+    lower_close(L, s);
+    tn_lvalue *at = tn_l_fn2(b, TN_S_add, tn_l_address(b, L->buffer[view->buffer]), tn_l_fn2(b, TN_S_mul, offset, tn_l_index(b, bits / 8)));
+    tn_lvalue *aligned = tn_l_fn2(b, TN_S_eq, tn_l_fn2(b, TN_S_and, at, tn_l_index(b, L->machine->vector.bits / 8 - 1)), tn_l_index(b, 0));
+    return lower_and(b, aligned, tn_dim_is_const(bytes) ? NULL : tn_l_fn2(&L->entry, TN_S_ge, lower_dim(L, bytes), tn_l_index(&L->entry, STREAM_BYTES)));
+}
+
+/* The innermost loop of a store, along `vector`, into `b`. */
+static void store_row(lower *L, tn_lbuilder b, const tn_top *op, int vector, tn_lvalue **idx, bool stream)
+{
+    axis_bound bound = lower_store_bound(op, vector);
+    scope s = lower_open(L);
+    idx[vector] = lower_open_axis(L, &b, vector, op->operand[0]->type.extent[vector].size, &bound, TN_FOR_VECTOR);
+    lower_store_element(L, &b, op, idx);
+    b.block->last->stream = stream && b.block->last->code == TN_L_store;
+    lower_close(L, s);
+}
+
 static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->operand[0]->type;
@@ -946,22 +1019,27 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     turned t = {.n = 0};
     if (type->rank >= 2)
         find_turned(L, op, op->operand[0], vector, &t);
-    for (int i = 0; i <= type->rank; i++) {
-        int axis = i < type->rank ? i : vector; /* the vector axis comes last */
-        if (type->rank == 0 || (i < type->rank && i == vector) || (t.n && (axis == t.u || axis == vector)))
+    for (int axis = 0; axis < type->rank; axis++) {
+        if (axis == vector || (t.n && axis == t.u))
             continue;
         axis_bound bound = lower_store_bound(op, axis);
-        idx[axis] = lower_open_axis(L, &in, axis, type->extent[axis].size, &bound, i < type->rank ? TN_FOR_SERIAL : TN_FOR_VECTOR);
+        idx[axis] = lower_open_axis(L, &in, axis, type->extent[axis].size, &bound, TN_FOR_SERIAL);
     }
-    if (t.n)
+    if (t.n) {
         store_turned(L, &in, op, vector, &t, idx);
-    else
+    } else if (type->rank == 0) {
         lower_store_element(L, &in, op, idx);
+    } else { /* the vector axis comes last */
+        tn_lvalue *stream = stream_condition(L, &in, op, vector, idx);
+        tn_lop *branch = stream ? tn_l_if(&in, stream) : NULL;
+        store_row(L, branch ? tn_l_in(&in, branch->region[1]) : in, op, vector, idx, false);
+        if (branch)
+            store_row(L, tn_l_in(&in, branch->region[0]), op, vector, idx, true);
+    }
     lower_close(L, s);
 }
 
-/* Evaluates v over its extents into a new place. Bounds do not cut it: a later reader may want any element. */
-static void materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p)
+void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p)
 {
     tn_lvalue *idx[TN_TILE_RANK];
     tn_lbuilder in = *b;
@@ -1542,13 +1620,13 @@ static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place
     for (int i = 0; i < n; i++) {
         next[i] = lower_new_place(L, b, &values[i]->type, "next");
         next[i]->root = state[i]->root;
-        materialise(L, b, values[i], next[i]);
+        lower_materialise(L, b, values[i], next[i]);
     }
     for (int i = 0; i < n; i++) {
         tn_tvalue copy = {.type = values[i]->type, .id = values[i]->id};
         lower_set_place(L, &copy, next[i]);
         scope s = lower_open(L);
-        materialise(L, b, &copy, state[i]);
+        lower_materialise(L, b, &copy, state[i]);
         lower_close(L, s);
         lower_set_place(L, &copy, NULL);
     }
@@ -1568,7 +1646,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
         state[i]->root = lower_root(L, &op->result[i]);
-        materialise(L, b, op->operand[3 + i], state[i]);
+        lower_materialise(L, b, op->operand[3 + i], state[i]);
     }
     int64_t from, to, by;
     bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
@@ -1595,7 +1673,7 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
     for (int i = 0; i < n; i++) {
         state[i] = lower_new_place(L, b, &op->result[i].type, "carried");
         state[i]->root = lower_root(L, &op->result[i]);
-        materialise(L, b, op->operand[i], state[i]);
+        lower_materialise(L, b, op->operand[i], state[i]);
     }
     tn_lop *loop = tn_l_while(b);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
@@ -1626,7 +1704,7 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
         scope s = lower_open(L);
         lower_block(L, &in, op->region[r]);
         for (int i = 0; i < op->nresults; i++)
-            materialise(L, &in, op->region[r]->last->operand[i], out[i]);
+            lower_materialise(L, &in, op->region[r]->last->operand[i], out[i]);
         lower_close(L, s);
     }
     bind_state(L, op->result, out, op->nresults);
@@ -1694,13 +1772,16 @@ static bool must_load_now(lower *L, const tn_top *load)
     tn_map marked = {.arena = &L->arena};
     *tn_map_at(&marked, TN_KEY(load->result)) = (void *)load;
     bool written = false;
+    const tn_top *store = NULL; /* uses what it may write */
     for (const tn_top *op = load->next; op; op = op->next) {
         bool uses = lower_depends_on(op, &marked);
         if (uses && written)
             return true;
         if (lower_writes(L, op, buffer)) {
-            if (uses && !lower_same_element(L, load, op))
+            bool disturbs = uses && !lower_same_element(L, load, op);
+            if (disturbs && op->code != TN_T_store && op->code != TN_T_store_ptr)
                 return true;
+            store = disturbs ? op : store;
             written = true;
         }
         written |= !local && lower_synchronises(op);
@@ -1708,7 +1789,7 @@ static bool must_load_now(lower *L, const tn_top *load)
             for (int i = 0; i < op->nresults; i++)
                 *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
     }
-    return false;
+    return store && !(L->func->overlap && lower_leave_to_store(L, load, store));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------------------ */
@@ -1722,11 +1803,12 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     switch (op->code) {
     case TN_T_store:
-        if (!lower_pending_dots(L, b, op))
+        if (!lower_pending_dots(L, b, op) && !lower_guarded_store(L, b, op, lower_store))
             lower_store(L, b, op);
         return;
     case TN_T_store_ptr:
-        lower_store_ptr(L, b, op);
+        if (!lower_guarded_store(L, b, op, lower_store_ptr))
+            lower_store_ptr(L, b, op);
         return;
     case TN_T_atomic:
     case TN_T_atomic_ptr:
@@ -1745,7 +1827,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
             lower_scalar(L, b, op->result);
         } else if (must_load_now(L, op)) {
             place *p = lower_new_place(L, b, &op->result->type, "loaded");
-            materialise(L, b, op->result, p);
+            lower_materialise(L, b, op->result, p);
             lower_set_place(L, op->result, p);
         }
         return;
@@ -1754,7 +1836,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         if (!tn_map_get(&L->places, TN_KEY(source))) {
             place *p = lower_new_place(L, b, &source->type, "source");
             p->root = lower_root(L, source);
-            materialise(L, b, source, p);
+            lower_materialise(L, b, source, p);
             *tn_map_at(&L->gathered, TN_KEY(op)) = p;
         }
         return;
@@ -1841,7 +1923,7 @@ tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     TN_TRY(tn_tile_bind(kernel));
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
-    L->roots.arena = L->wide.arena = L->memory.arena = &L->arena;
+    L->roots.arena = L->wide.arena = L->memory.arena = L->guarded.arena = &L->arena;
     L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
     L->func = tn_lfunc_new(session, kernel->name);
     lower_find_roots(L);

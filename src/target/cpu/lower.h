@@ -48,6 +48,12 @@ typedef struct axis_bound {
     tn_dim limit;
 } axis_bound;
 
+/* Loads that are left to the store that uses them, in program order: lower_guarded_store. */
+typedef struct guarded_loads {
+    size_t len, cap;
+    const tn_top **at;
+} guarded_loads;
+
 typedef struct lower {
     tn_session *session;
     tn_arena arena; /* of this lowering alone */
@@ -60,6 +66,7 @@ typedef struct lower {
     tn_map scalars;     /* grid coordinates, scalar parameters -> tn_lvalue */
     tn_map roots;       /* pointers -> what they count from, + 2 */
     tn_map wide;        /* integers -> a key for the memo of their 64-bit value */
+    tn_map guarded;     /* store -> guarded_loads */
     tn_map memory;      /* element type, or buffer -> all memory as elements of that type, the number of the buffer's first one there */
     tn_map places;      /* tn_tvalue -> place */
     tn_map gathered;    /* gather -> place of its source, frozen */
@@ -81,6 +88,8 @@ bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, ele
 void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value);
 scope lower_open(const lower *L);
 void lower_close(lower *L, scope s);
+/* Evaluates v over its extents into a place. Bounds do not cut it: a later reader may want any element. */
+void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p);
 place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const char *name);
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 axis_bound lower_store_bound(const tn_top *store, int axis);
@@ -130,6 +139,10 @@ bool lower_synchronises(const tn_top *op);
 bool lower_writes_unknown(const lower *L, const tn_tblock *block); /* by an address, somewhere in the block */
 /* Both touch the same element of memory at the same index, and no other two indices share one. */
 bool lower_same_element(const lower *L, const tn_top *load, const tn_top *store);
+/* Leaves a load to the store, if whether they overlap can be asked there. */
+bool lower_leave_to_store(lower *L, const tn_top *load, const tn_top *store);
+/* A store that loads were left to: lowered by `now`, lane by lane or behind its loads; false: there are none. */
+bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*now)(lower *L, tn_lbuilder *b, const tn_top *store));
 
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);

@@ -137,14 +137,18 @@ static int log2_bytes(tn_dtype dtype)
     return log;
 }
 
+static tn_lvalue *address_of(lower *L, int buffer)
+{
+    void **cell = tn_map_at(&L->memory, TN_KEY(L->buffer[buffer]));
+    if (!*cell)
+        *cell = tn_l_address(&L->entry, L->buffer[buffer]);
+    return *cell;
+}
+
 /* The number of the buffer's first element, were memory an array of them. */
 static tn_lvalue *start_of(lower *L, int root, tn_dtype dtype)
 {
-    void **cell = tn_map_at(&L->memory, TN_KEY(L->buffer[root]));
-    tn_lbuilder *b = &L->entry;
-    if (!*cell)
-        *cell = tn_l_address(b, L->buffer[root]);
-    return tn_l_fn2(b, TN_S_shr_arith, *cell, tn_l_index(b, log2_bytes(dtype)));
+    return tn_l_fn2(&L->entry, TN_S_shr_arith, address_of(L, root), tn_l_index(&L->entry, log2_bytes(dtype)));
 }
 
 tn_lvalue *lower_rebase(lower *L, tn_lbuilder *b, tn_lvalue *at, int from, int to, tn_dtype dtype)
@@ -397,7 +401,8 @@ tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
 /* ---- strides ------------------------------------------------------------------------------------------------------------------------ */
 
 enum { BUDGET = 512 }; /* values that a search looks at */
-#define UNKNOWN INT64_MIN
+#define UNKNOWN INT64_MIN       /* not the same for each step */
+#define UNIFORM (INT64_MIN + 1) /* the same for each step, but no constant */
 
 /* How the elements of a value lie along the axes of a nest: axis[k] is the nest's axis that its axis k is, -1: none. */
 typedef struct axes {
@@ -405,7 +410,7 @@ typedef struct axes {
 } axes;
 
 typedef struct strides {
-    int64_t along[TN_TILE_RANK]; /* by the nest's axis: what one step adds; UNKNOWN */
+    int64_t along[TN_TILE_RANK]; /* by the nest's axis: what one step adds; UNKNOWN, UNIFORM */
 } strides;
 
 /* The operand that is moved, and its axes; NULL: another operation. */
@@ -457,6 +462,14 @@ static bool constant_of(const tn_tvalue *v, int64_t *value)
 
 static strides strides_of(const lower *L, const tn_tvalue *v, const axes *of, int *budget);
 
+static bool is_zero(const strides *s)
+{
+    for (int a = 0; a < TN_TILE_RANK; a++)
+        if (s->along[a])
+            return false;
+    return true;
+}
+
 static strides strides_of_sum(const lower *L, const tn_top *op, const axes *of, int *budget)
 {
     strides x = strides_of(L, op->operand[0], of, budget), y = {{0}}, r;
@@ -469,17 +482,16 @@ static strides strides_of_sum(const lower *L, const tn_top *op, const axes *of, 
     bool scaled = product && constant_of(op->operand[1], &factor);
     if (product && !scaled && constant_of(op->operand[0], &factor))
         scaled = true, x = y;
+    bool linear = !product || scaled || is_zero(&x) || is_zero(&y);
     for (int a = 0; a < TN_TILE_RANK; a++) {
-        int64_t p = x.along[a], q = y.along[a];
-        bool ok = true;
+        int64_t p = x.along[a], q = scaled ? 0 : y.along[a];
+        bool moves = p || q, constant = p != UNIFORM && q != UNIFORM && (!product || scaled);
         r.along[a] = 0;
-        if (scaled)
-            ok = p != UNKNOWN && tn_mul(p, factor, &r.along[a]);
-        else if (product)
-            ok = p == 0 && q == 0;
-        else
-            ok = p != UNKNOWN && q != UNKNOWN && (minus ? tn_sub(p, q, &r.along[a]) : tn_add(p, q, &r.along[a]));
-        if (!ok)
+        if (moves && (p == UNKNOWN || q == UNKNOWN || !linear))
+            r.along[a] = UNKNOWN;
+        else if (moves && !constant)
+            r.along[a] = UNIFORM;
+        else if (moves && !(scaled ? tn_mul(p, factor, &r.along[a]) : minus ? tn_sub(p, q, &r.along[a]) : tn_add(p, q, &r.along[a])))
             r.along[a] = UNKNOWN;
     }
     return r;
@@ -536,7 +548,7 @@ static bool is_injective(const lower *L, const tn_tvalue *p)
     bool done[TN_TILE_RANK] = {false};
     int64_t reach = 0;
     for (int i = 0; i < p->type.rank; i++) {
-        if (s.along[i] == UNKNOWN)
+        if (s.along[i] == UNKNOWN || s.along[i] == UNIFORM)
             return false;
         done[i] = p->type.extent[i].size == 1;
     }
@@ -915,4 +927,134 @@ bool lower_same_element(const lower *L, const tn_top *load, const tn_top *store)
     if (load->code != TN_T_load || store->code != TN_T_store || load->view->buffer != store->view->buffer || !lower_same_access(load, store))
         return false;
     return !L->kernel->overlap || walks_all_axes(store, &store->operand[0]->type);
+}
+
+/* ---- stores that may overlap what they store from -------------------------------------------------------------------------------------------- */
+
+/* A kernel may be called with any parameters, but hardly ever is with ones that overlap in part. A load whose only trouble is that the one store
+ * which uses it might write what later lanes still load is therefore left for the store, which asks first: if the two tiles have no byte in
+ * common, or are the same elements, it loads and stores lane by lane; else it takes the loads first. Both do the same arithmetic. */
+
+/* The access's offset is linear in the tile's indices. */
+static bool is_linear(const lower *L, const tn_top *op)
+{
+    int budget = BUDGET;
+    if (!op->view) {
+        strides s = own_strides(L, op->operand[0]);
+        for (int a = 0; a < TN_TILE_RANK; a++)
+            if (s.along[a] == UNKNOWN)
+                return false;
+        return true;
+    }
+    for (int d = 0; d < op->view->rank; d++) {
+        const tn_subscript *s = &op->subscript[d];
+        axes of = {.axis = {-1, -1, -1, -1, -1, -1}};
+        for (int i = 0; !s->block && i < s->naxes; i++)
+            of.axis[i] = s->axis[i];
+        strides t = strides_of(L, s->value, &of, &budget);
+        for (int a = 0; a < TN_TILE_RANK; a++)
+            if (t.along[a] == UNKNOWN)
+                return false;
+    }
+    return op->view->panel == 0;
+}
+
+static tn_lvalue *byte_offset(lower *L, tn_lbuilder *b, const tn_top *op, tn_dtype dtype, tn_lvalue *const *idx)
+{
+    tn_lvalue *at = op->view ? lower_resolve(L, b, op, idx).offset : lower_element(L, b, op->operand[0], idx).value;
+    return tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, tn_dtype_bits(dtype) / 8));
+}
+
+/* The bytes that a linear access of a tile lies in, from the first to behind the last, and how far it goes along each axis. */
+typedef struct span {
+    tn_lvalue *first, *low, *high, *along[TN_TILE_RANK];
+} span;
+
+static span span_of(lower *L, tn_lbuilder *b, const tn_top *op, const tn_ttype *type)
+{
+    int root = lower_accessed(L, op);
+    tn_lvalue *idx[TN_TILE_RANK], *zero = tn_l_index(b, 0);
+    span s;
+    for (int i = 0; i < type->rank; i++)
+        idx[i] = zero;
+    tn_lvalue *start = byte_offset(L, b, op, type->dtype, idx);
+    s.first = root >= 0 ? tn_l_fn2(b, TN_S_add, address_of(L, root), start) : start;
+    s.low = s.first;
+    s.high = tn_l_fn2(b, TN_S_add, s.first, tn_l_index(b, tn_dtype_bits(type->dtype) / 8));
+    for (int i = 0; i < type->rank; i++) {
+        idx[i] = tn_l_index(b, type->extent[i].size - 1);
+        s.along[i] = tn_l_fn2(b, TN_S_sub, byte_offset(L, b, op, type->dtype, idx), start);
+        s.low = tn_l_fn2(b, TN_S_add, s.low, tn_l_fn2(b, TN_S_min, s.along[i], zero));
+        s.high = tn_l_fn2(b, TN_S_add, s.high, tn_l_fn2(b, TN_S_max, s.along[i], zero));
+        idx[i] = zero;
+    }
+    return s;
+}
+
+/* Disjoint, or element for element the same, which only a tile of one axis can surely tell from one that meets itself. */
+static tn_lvalue *is_apart(tn_lbuilder *b, const span *load, const span *store, const tn_ttype *type, bool same_size)
+{
+    tn_lvalue *apart = tn_l_fn2(b, TN_S_or, tn_l_fn2(b, TN_S_le, load->high, store->low), tn_l_fn2(b, TN_S_le, store->high, load->low));
+    int axis = -1, n = 0;
+    for (int i = 0; i < type->rank; i++)
+        if (type->extent[i].size > 1)
+            axis = i, n++;
+    if (n != 1 || !same_size)
+        return apart;
+    tn_lvalue *same = tn_l_fn2(b, TN_S_eq, load->first, store->first);
+    same = tn_l_fn2(b, TN_S_and, same, tn_l_fn2(b, TN_S_eq, load->along[axis], store->along[axis]));
+    same = tn_l_fn2(b, TN_S_and, same, tn_l_fn2(b, TN_S_ne, store->along[axis], tn_l_index(b, 0)));
+    return tn_l_fn2(b, TN_S_or, apart, same);
+}
+
+static const tn_tvalue *stored_value(const tn_top *store) { return store->operand[store->code == TN_T_store_ptr]; }
+
+bool lower_leave_to_store(lower *L, const tn_top *load, const tn_top *store)
+{
+    const tn_ttype *from = &load->result->type, *to = &stored_value(store)->type;
+    if (lower_accessed(L, load) == lower_accessed(L, store) || from->rank != to->rank || !is_linear(L, load) || !is_linear(L, store) ||
+        tn_dtype_bits(from->dtype) < 8 || tn_dtype_bits(to->dtype) < 8)
+        return false;
+    for (int i = 0; i < from->rank; i++)
+        if (from->extent[i].size != to->extent[i].size)
+            return false;
+    void **cell = tn_map_at(&L->guarded, TN_KEY(store));
+    if (!*cell)
+        *cell = TN_NEW(&L->arena, guarded_loads);
+    TN_PUSH(&L->arena, (guarded_loads *)*cell, load);
+    return true;
+}
+
+bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*now)(lower *L, tn_lbuilder *b, const tn_top *store))
+{
+    const guarded_loads *loads = tn_map_get(&L->guarded, TN_KEY(store));
+    const tn_ttype *type = &stored_value(store)->type;
+    if (!loads)
+        return false;
+    scope s = lower_open(L);
+    span to = span_of(L, b, store, type);
+    tn_lvalue *apart = NULL;
+    for (size_t i = 0; i < loads->len; i++) {
+        const tn_ttype *loaded = &loads->at[i]->result->type;
+        span from = span_of(L, b, loads->at[i], loaded);
+        apart = lower_and(b, apart, is_apart(b, &from, &to, type, tn_dtype_bits(loaded->dtype) == tn_dtype_bits(type->dtype)));
+    }
+    lower_close(L, s);
+    tn_lop *branch = tn_l_if(b, apart);
+    tn_lbuilder then = tn_l_in(b, branch->region[0]), otherwise = tn_l_in(b, branch->region[1]);
+    s = lower_open(L);
+    now(L, &then, store);
+    lower_close(L, s);
+    s = lower_open(L);
+    for (size_t i = 0; i < loads->len; i++) {
+        const tn_tvalue *v = loads->at[i]->result;
+        place *p = lower_new_place(L, &otherwise, &v->type, "loaded");
+        lower_materialise(L, &otherwise, v, p);
+        lower_set_place(L, v, p);
+    }
+    now(L, &otherwise, store);
+    lower_close(L, s);
+    for (size_t i = 0; i < loads->len; i++)
+        lower_set_place(L, loads->at[i]->result, NULL);
+    return true;
 }

@@ -356,7 +356,10 @@ void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func)
     LLVMPositionBuilderAtEnd(e->allocas, entry);
     LLVMPositionBuilderAtEnd(e->builder, start);
     bind_parameters(e);
+    e->streams = false;
     emit_block(e, func->body);
+    if (e->streams)
+        LLVMBuildFence(e->builder, LLVMAtomicOrderingSequentiallyConsistent, false, "");
     LLVMBuildRetVoid(e->builder);
     LLVMBuildBr(e->allocas, start);
 }

@@ -7,6 +7,7 @@ typedef struct access {
     tn_dtype dtype;
     int lanes;
     LLVMValueRef base, offset, value, mask, other; /* absent ones NULL */
+    bool stream;
 } access;
 
 static LLVMValueRef operand_or_null(const tn_emitter *e, const tn_lop *op, int i)
@@ -24,6 +25,7 @@ static access take_apart(const tn_emitter *e, const tn_lop *op)
     a.value = loads ? NULL : tn_emit_value(e, op->operand[2]);
     a.mask = op->code == TN_L_cas ? NULL : operand_or_null(e, op, loads ? 2 : 3); /* of cas: emit_cas */
     a.other = loads ? operand_or_null(e, op, 3) : NULL;
+    a.stream = op->stream;
     return a;
 }
 
@@ -321,7 +323,14 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
 
 static void plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
 {
-    LLVMSetAlignment(LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at), alignment(a->dtype));
+    LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at);
+    LLVMSetAlignment(store, alignment(a->dtype));
+    if (a->stream && a->lanes > 1 && !a->mask) {
+        LLVMMetadataRef one = LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), 1));
+        LLVMSetAlignment(store, (unsigned)a->lanes * alignment(a->dtype));
+        LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11), LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, &one, 1)));
+        e->streams = true;
+    }
 }
 
 static void emit_store(tn_emitter *e, const access *a)
