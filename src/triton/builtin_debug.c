@@ -1,7 +1,5 @@
 /* Hints, checks, messages, and the ways out of the language. */
-#include "triton/builtin.h"
-
-#include <string.h>
+#include "triton/internal.h"
 
 static bool nothing(tn_py *out)
 {
@@ -11,32 +9,6 @@ static bool nothing(tn_py *out)
 
 /* ---- when the kernel is compiled ------------------------------------------------------------------------------------- */
 
-/* As Python's str. */
-static void text_of(tn_tcompiler *c, tn_text *text, const tn_py *v)
-{
-    if (v->kind == TN_PY_STRING)
-        tn_text_put(text, v->text, v->length);
-    else if (v->kind == TN_PY_BOOL)
-        tn_text_add(text, "%s", v->integer ? "True" : "False");
-    else if (v->kind == TN_PY_INT && v->integer == (int64_t)v->integer)
-        tn_text_add(text, "%lld", (long long)v->integer);
-    else if (v->kind == TN_PY_FLOAT)
-        tn_text_double(text, v->number);
-    else if (v->kind == TN_PY_NONE)
-        tn_text_add(text, "None");
-    else if (v->kind == TN_PY_DTYPE && !v->type.rank)
-        tn_text_add(text, "%s", tn_t_type_name(c, &v->type));
-    else if (v->kind == TN_PY_TUPLE) {
-        tn_text_add(text, "(");
-        for (int i = 0; i < v->n; i++) {
-            tn_text_add(text, "%s", i ? ", " : "");
-            text_of(c, text, &v->at[i]);
-        }
-        tn_text_add(text, v->n == 1 ? ",)" : ")");
-    } else
-        tn_text_add(text, "%s", tn_t_describe(c, v));
-}
-
 /* A note of the session: who compiles decides where it goes. */
 bool tn_bi_static_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
@@ -45,8 +17,8 @@ bool tn_bi_static_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
     tn_text_add(&text, "%s", "");
     for (int i = 0; i < values->n; i++) {
         if (i)
-            text_of(c, &text, separator);
-        text_of(c, &text, &values->at[i]);
+            tn_t_text_constant(c, &text, separator, false);
+        tn_t_text_constant(c, &text, &values->at[i], false);
     }
     tn_note(c->session, c->b.loc, "%s", text.at);
     return nothing(out);
@@ -61,7 +33,7 @@ bool tn_bi_static_assert(tn_tcompiler *c, const tn_call *call, tn_py *out)
         return tn_t_error(c, call->node, "static_assert needs what is known now, found %s; tl.device_assert checks when the kernel runs", tn_t_describe(c, condition));
     if (!tn_t_truth(c, call->node, condition, &holds))
         return false;
-    text_of(c, &text, message);
+    tn_t_text_constant(c, &text, message, false);
     bool says = message->kind != TN_PY_STRING || message->length;
     return holds ? nothing(out) : tn_t_error(c, call->node, "static assertion failed%s%s", says ? ": " : "", says ? text.at : "");
 }

@@ -121,13 +121,15 @@ static bool may_build(tn_tcompiler *c, const tn_ast *at)
 bool tn_t_to_tensor(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_tvalue **out)
 {
     tn_dtype dtype;
+    if (v->kind != TN_PY_TENSOR && !tn_py_is_number(v))
+        return tn_t_error(c, at, "expected a tensor or a number, found %s", tn_t_describe(c, v));
+    if (!may_build(c, at))
+        return false;
     if (v->kind == TN_PY_TENSOR) {
         *out = v->tensor;
         return true;
     }
-    if (!tn_py_is_number(v))
-        return tn_t_error(c, at, "expected a tensor or a number, found %s", tn_t_describe(c, v));
-    if (!may_build(c, at) || !literal_type(c, at, v, &dtype))
+    if (!literal_type(c, at, v, &dtype))
         return false;
     *out = tn_t_scalar_const(c, dtype, tn_t_number(v, dtype));
     return true;
@@ -135,16 +137,16 @@ bool tn_t_to_tensor(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_tvalue
 
 bool tn_t_to_dtype(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_dtype dtype, tn_tvalue **out)
 {
+    if (v->kind != TN_PY_TENSOR && !tn_py_is_number(v))
+        return tn_t_error(c, at, "expected a tensor or a number, found %s", tn_t_describe(c, v));
+    if (!may_build(c, at))
+        return false;
     if (v->kind == TN_PY_TENSOR) {
         if (v->tensor->type.pointer && dtype != TN_BOOL && dtype != TN_I64 && dtype != TN_U64)
             return tn_t_error(c, at, "a pointer converts to int64, uint64 or int1 only, not to %s", tn_t_dtype_name(dtype));
         *out = tn_t_cast_value(c, v->tensor, dtype, TN_T_ROUND_DEFAULT);
         return true;
     }
-    if (!tn_py_is_number(v))
-        return tn_t_error(c, at, "expected a tensor or a number, found %s", tn_t_describe(c, v));
-    if (!may_build(c, at))
-        return false;
     tn_py whole = *v;
     if (v->kind == TN_PY_FLOAT && kind(dtype) == 1) {
         if (!(fabs(v->number) < 0x1p64) || v->number != rint(v->number))
