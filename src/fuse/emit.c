@@ -1045,6 +1045,14 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
     emitter_finish(E, steps);
 }
 
+/* So large that the lowering stores it past the caches. */
+static bool is_streamed(const group *g)
+{
+    const tn_type *type = &g->demands.at[0]->op->result->type;
+    int64_t elements, bytes;
+    return tn_type_count(type, &elements) && tn_mul(elements, tn_dtype_bits(type->dtype) / 8, &bytes) && bytes >= TN_STREAM_BYTES;
+}
+
 static bool lies_alike(const tn_view *a, const tn_view *b)
 {
     bool alike = a->rank == b->rank && a->offset == b->offset;
@@ -1064,7 +1072,7 @@ static void prefetch_rows(emitter *E, const tn_top *store)
             tn_top *load = E->row_load[i][sweep];
             char label[32];
             snprintf(label, sizeof label, "row%d_%d", i, sweep);
-            if (sweep == 0 && !(store && lies_alike(load->view, store->view)))
+            if (sweep == 0 && (!store || is_streamed(E->g) || !lies_alike(load->view, store->view)))
                 continue;
             load->label = tn_intern_z(E->F->session, label);
             tn_schedule_set(E->kernel, label, "prefetch", sweep);
@@ -1106,7 +1114,7 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
 {
     fuser *F = E->F;
     group *g = E->g;
-    bool result_keeps = false;
+    bool result_keeps = is_streamed(g);
     for (int r = 0; r < n; r++)
         for (int i = 0; i < reductions[r]->nargs; i++)
             if (reductions[r]->arg[i])

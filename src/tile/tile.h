@@ -184,6 +184,9 @@ typedef struct tn_schedule {
 } tn_schedule;
 int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise);
 
+/* A result of this many bytes, which its kernel does not read, is stored past the caches (it would push out what is still needed, and be gone when it is wanted). */
+enum { TN_STREAM_BYTES = 32 << 20 };
+
 /* What a schedule may know of the machine it is made for. */
 typedef struct tn_tile_target {
     int vector_bits;            /* vector register width */

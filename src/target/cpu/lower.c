@@ -941,8 +941,6 @@ static void store_turned(lower *L, tn_lbuilder *b, const tn_top *op, int vector,
  * A store brings the line that it writes into the cache first: a third of all traffic of a kernel that reads as much as it writes. A kernel whose result is
  * larger than the caches, and which does not read it again, stores around them, where a vector's address allows it. */
 
-enum { STREAM_BYTES = 32 << 20 };
-
 static bool reads_buffer(const tn_tblock *block, int buffer)
 {
     for (const tn_top *op = block->first; op; op = op->next) {
@@ -987,7 +985,7 @@ static tn_lvalue *stream_condition(lower *L, tn_lbuilder *b, const tn_top *op, i
         type->extent[vector].size * bits < 4 * L->machine->vector.bits || reads_buffer(L->kernel->body, view->buffer))
         return NULL;
     tn_dim bytes = stored_bytes(L, op);
-    if (!bytes || (tn_dim_is_const(bytes) && bytes->value < STREAM_BYTES))
+    if (!bytes || (tn_dim_is_const(bytes) && bytes->value < TN_STREAM_BYTES))
         return NULL;
     scope s = lower_open(L);
     idx[vector] = tn_l_index(b, 0);
@@ -995,7 +993,7 @@ static tn_lvalue *stream_condition(lower *L, tn_lbuilder *b, const tn_top *op, i
     lower_close(L, s);
     tn_lvalue *at = tn_l_fn2(b, TN_S_add, tn_l_address(b, L->buffer[view->buffer]), tn_l_fn2(b, TN_S_mul, offset, tn_l_index(b, bits / 8)));
     tn_lvalue *aligned = tn_l_fn2(b, TN_S_eq, tn_l_fn2(b, TN_S_and, at, tn_l_index(b, L->machine->vector.bits / 8 - 1)), tn_l_index(b, 0));
-    return lower_and(b, aligned, tn_dim_is_const(bytes) ? NULL : tn_l_fn2(&L->entry, TN_S_ge, lower_dim(L, bytes), tn_l_index(&L->entry, STREAM_BYTES)));
+    return lower_and(b, aligned, tn_dim_is_const(bytes) ? NULL : tn_l_fn2(&L->entry, TN_S_ge, lower_dim(L, bytes), tn_l_index(&L->entry, TN_STREAM_BYTES)));
 }
 
 /* The innermost loop of a store, along `vector`, into `b`. */
