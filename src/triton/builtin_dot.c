@@ -105,7 +105,7 @@ bool tn_bi_dot(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_ast *at = call->node;
     tn_tvalue *x, *y;
-    tn_dtype asked, result, sum;
+    tn_dtype asked, result = TN_F32, sum = TN_F32;
     if (!tn_t_tensor_argument(c, at, &call->argument[0], "the first operand of dot", &x) ||
         !tn_t_tensor_argument(c, at, &call->argument[1], "the second operand of dot", &y) || !fitting_operands(c, at, "dot", &x->type, &y->type) ||
         !operand_types(c, at, &x->type, &y->type) || !precision_options(c, call) || !out_type(c, at, &call->argument[6], &asked) ||
