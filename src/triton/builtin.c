@@ -315,7 +315,7 @@ bool tn_bi_constexpr(tn_tcompiler *c, const tn_call *call, tn_py *out)
 
 bool tn_bi_pointer_type(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
-    tn_ttype element;
+    tn_ttype element = {0};
     if (!tn_t_dtype_argument(c, call->node, &call->argument[0], "the element type of pointer_type", &element))
         return false;
     if (element.pointer || call->argument[0].type.rank)

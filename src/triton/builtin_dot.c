@@ -239,7 +239,7 @@ bool tn_bi_dot_scaled(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_ast *at = call->node;
     const tn_py *a = call->argument;
-    const format *f, *g;
+    const format *f = NULL, *g = NULL;
     tn_tvalue *x, *y;
     tn_dtype result;
     bool fast, left_k, right_k;

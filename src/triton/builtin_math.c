@@ -113,7 +113,7 @@ bool tn_bi_logical_or(tn_tcompiler *c, const tn_call *call, tn_py *out) { return
 bool tn_bi_where(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_py *condition = &call->argument[0];
-    tn_tvalue *v;
+    tn_tvalue *v = NULL;
     if (condition->kind != TN_PY_TENSOR && !tn_py_is_number(condition))
         return tn_t_error(c, call->node, "the condition of where must be a tensor, found %s", tn_t_describe(c, condition));
     return tn_t_map_values(c, call->node, "where", TN_S_select, call->argument, 3, &v) && done(out, v);

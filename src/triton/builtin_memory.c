@@ -366,7 +366,7 @@ static bool check_order(tn_tcompiler *c, const tn_ast *at, const tn_py *v, int r
 bool tn_bi_make_block_ptr(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_py *a = call->argument;
-    tn_py_block *block;
+    tn_py_block *block = NULL;
     if (!new_block(c, call, &a[0], &a[1], &a[2], &a[4], &block) || !scalars_i64(c, call->node, &a[3], "the offsets", block->rank, block->offset) ||
         !check_order(c, call->node, &a[5], block->rank))
         return false;
@@ -392,7 +392,7 @@ bool tn_bi_advance(tn_tcompiler *c, const tn_call *call, tn_py *out)
 bool tn_bi_make_descriptor(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_py *a = call->argument;
-    tn_py_block *block;
+    tn_py_block *block = NULL;
     const char *padding;
     int n;
     if (!new_block(c, call, &a[0], &a[1], &a[2], &a[3], &block) || !padding_option(c, call->node, &a[4], block->base->type.dtype, &padding))
@@ -463,7 +463,7 @@ bool tn_bi_store_descriptor(tn_tcompiler *c, const tn_call *call, tn_py *out)
 static bool row_addresses(tn_tcompiler *c, const tn_ast *at, const tn_py_block *block, const tn_py *rows, const tn_py *column, tn_ttype *type, tn_tvalue **pointer,
                           tn_tvalue **mask)
 {
-    tn_tvalue *index[2], *start;
+    tn_tvalue *index[2], *start = NULL;
     if (block->rank != 2 || block->extent[0] != 1)
         return tn_t_error(c, at, "gather and scatter need a descriptor with blocks of one row and two axes");
     if (rows->kind != TN_PY_TENSOR || rows->tensor->type.rank != 1 || rows->tensor->type.pointer || !tn_is_integer(rows->tensor->type.dtype))
