@@ -409,6 +409,7 @@ static double float_other(tn_scalar fn, tn_dtype dtype, const tn_number *x)
     case TN_S_mul:
         return a * b;
     case TN_S_div:
+    case TN_S_div_full:
         return a / b;
     case TN_S_rem:
         return fmod(a, b);

@@ -102,8 +102,8 @@ static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalu
 {
     if (tn_l_has_vecmath(fn))
         return tn_l_vecmath(b, e->spec, fn, operands);
-    if (fn == TN_S_div)
-        return tn_l_divide_by_uniform(b, e->spec, operands[0], operands[1]);
+    if (fn == TN_S_div || fn == TN_S_div_full)
+        return tn_l_divide_by_uniform(b, e->spec, operands[0], operands[1], fn == TN_S_div);
     return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
 }
 
@@ -115,7 +115,7 @@ static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
     for (int i = 0; i < op->noperands; i++)
         wide[i] = tn_l_float_cast(b, op->operand[i], TN_F32);
     tn_lvalue *v = expand_f32(e, b, op->fn, wide);
-    v = v ? v : tn_l_fn(b, op->fn, wide, op->noperands);
+    v = v ? v : tn_l_fn(b, op->fn == TN_S_div_full ? TN_S_div : op->fn, wide, op->noperands);
     return op->result->type.dtype == TN_BOOL ? v : tn_l_float_cast(b, v, op->result->type.dtype);
 }
 
@@ -134,9 +134,12 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
     tn_lvalue *power = op->fn == TN_S_pow ? constant_power(b, op->operand[0], op->operand[1]) : NULL;
     if (power)
         return power;
-    if (dtype == TN_F32)
-        return expand_f32(e, b, op->fn, op->operand);
-    return dtype == TN_F64 ? NULL : expand_narrow(e, b, op);
+    tn_lvalue *v = dtype == TN_F32 ? expand_f32(e, b, op->fn, op->operand) : NULL;
+    if (v)
+        return v;
+    if (op->fn == TN_S_div_full && dtype != TN_F16 && dtype != TN_BF16 && !is_f8(dtype))
+        return tn_l_fn2(b, TN_S_div, op->operand[0], op->operand[1]);
+    return dtype == TN_F64 || dtype == TN_F32 ? NULL : expand_narrow(e, b, op);
 }
 
 static void expand_block(expander *e, tn_lblock *block)

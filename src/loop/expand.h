@@ -11,7 +11,7 @@ tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn
 
 /* x / y where every lane of y is one number: its reciprocal once, then a product and a correction, with the bits of the division.
  * NULL where that would not pay. */
-tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y);
+tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, bool exact);
 
 /* ---- float8.c ---- */
 /* A cast; to and from f8 by integer operations on f32's bits (from other types through f32). */

@@ -783,20 +783,36 @@ static V uniform_scalar(const V y)
 
 static V divided_lane(tn_lbuilder *b, V lane, const void *divisor) { return tn_l_fn2(b, TN_S_div, lane, (V)(uintptr_t)divisor); }
 
+/* q, or where `plain` does not hold for the one divisor x / y. */
+static V one_of(emitter *vm, V plain, V q, V x, V y)
+{
+    tn_lbuilder *b = vm->b;
+    V zero = tn_l_index(b, 0), result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
+    result->type.lanes = vm->lanes;
+    tn_l_store(b, result, zero, q, NULL);
+    tn_lop *rare = tn_l_if(b, tn_l_fn1(b, TN_S_not, plain));
+    tn_lbuilder in = tn_l_in(b, rare->region[0]);
+    tn_l_store(&in, result, zero, tn_l_fn2(&in, TN_S_div, x, y), NULL);
+    return tn_l_load(b, result, zero, vm->lanes, NULL, NULL);
+}
+
 /* With r = 1 / y rounded, q = x r rounded, the remainder x - q y is exact in one fma, and q + remainder * r, rounded once, is the rounded quotient
  * (Markstein, IBM Journal of Research and Development 34(1), 1990), as long as nothing on the way leaves the normal numbers: y within
- * 2^+-24, x zero or within 2^+-100. Other lanes are divided, one by one. */
-tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y)
+ * 2^+-24, x zero or within 2^+-100. Other lanes are divided, one by one. Not exact: q is within 2 ulp as long as y and r are normal. */
+tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, bool exact)
 {
     V s = uniform_scalar(y);
-    if (!s || !spec->fma || x->type.dtype != TN_F32 || x->type.lanes < 4)
+    if (!s || (exact && !spec->fma) || x->type.dtype != TN_F32 || x->type.lanes < 4)
         return NULL;
     int lanes = x->type.lanes;
     emitter vm = {b, lanes, spec}, one = {b, 1, spec};
     V r = tn_l_splat(b, divide(&one, F(&one, 1), s), lanes);
     V size = absolute(&one, s);
-    V plain = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, size, F(&one, 0x1p-24f)), tn_l_fn2(b, TN_S_le, size, F(&one, 0x1p24f)));
+    float limit = exact ? 0x1p24f : 0x1p126f;
+    V plain = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, size, F(&one, 1 / limit)), tn_l_fn2(b, TN_S_le, size, F(&one, limit)));
     V q = mul(&vm, x, r);
+    if (!exact)
+        return one_of(&vm, plain, q, x, y);
     V quotient = fused(&vm, fused(&vm, negated(&vm, q), y, x), r, q);
     V a = absolute(&vm, x);
     V normal = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, a, F(&vm, 0x1p-100f)), tn_l_fn2(b, TN_S_le, a, F(&vm, 0x1p100f)));

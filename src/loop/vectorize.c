@@ -218,7 +218,7 @@ static bool analyse_fn(widener *w, tn_lop *op)
         need_vector(w, op->operand[i], !moves);
     need_vector(w, op->result, !moves);
     bool division = (op->fn == TN_S_div || op->fn == TN_S_rem) && (tn_is_integer(operand) || op->fn == TN_S_rem);
-    w->dear |= division || (operand == TN_F64 && !(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP) && op->fn != TN_S_div);
+    w->dear |= division || (operand == TN_F64 && !(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP) && op->fn != TN_S_div && op->fn != TN_S_div_full);
     return true;
 }
 

@@ -441,7 +441,7 @@ static const struct {
     [TN_AST_ADD] = {"+", ARITHMETIC, TN_S_add, TN_S_xor},
     [TN_AST_SUB] = {"-", ARITHMETIC, TN_S_sub, TN_S_xor},
     [TN_AST_MUL] = {"*", ARITHMETIC, TN_S_mul, TN_S_and},
-    [TN_AST_DIV] = {"/", DIVISION, TN_S_div, TN_S_div},
+    [TN_AST_DIV] = {"/", DIVISION, TN_S_div_full, TN_S_div_full},
     [TN_AST_FLOORDIV] = {"//", FLOOR_DIVISION, TN_S_div, TN_S_div},
     [TN_AST_MOD] = {"%", REMAINDER, TN_S_rem, TN_S_rem},
     [TN_AST_POW] = {"**", NO_OP, TN_SCALAR_NONE, TN_SCALAR_NONE},

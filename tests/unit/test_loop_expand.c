@@ -136,6 +136,34 @@ static void test_binary(void **state)
 }
 
 /* Running it twice changes nothing: what remains is what the emitter takes. */
+/* div_full by one number for all lanes: within 2 ulp, and div's infinities, NaN and zeros. */
+static void test_division(void **state)
+{
+    (void)state;
+    uint64_t random = 5;
+    for (size_t m = 0; m < TN_COUNT(machines); m++)
+        for (size_t k = 0; k < TN_COUNT(specials) + 8; k++) {
+            float x[64], z[64], y[64];
+            for (int i = 0; i < 64; i++)
+                x[i] = i < (int)TN_COUNT(specials) ? specials[i] : (float)((double)(int64_t)next_random(&random) * 0x1p-40);
+            z[0] = k < TN_COUNT(specials) ? specials[k] : (float)((double)(int64_t)next_random(&random) * 0x1p-60);
+            tn_session session = {0};
+            tn_lfunc *func = parse_kernel(&session, "kernel @f(%x: global f32 readonly, %z: global f32 readonly, %y: global f32) {\n"
+                                                    "  %b = load %z[0] : f32\n"
+                                                    "  for %i = 0 to 64 step 1 vector {\n"
+                                                    "    %a = load %x[%i] : f32\n    %r = div_full %a, %b : f32\n    store %y[%i], %r\n  }\n}\n");
+            run_passes(func, tn_loop_pipeline, &machines[m]);
+            tn_loop_arg args[] = {{x, 64}, {z, 64}, {y, 64}};
+            assert_int_equal(tn_loop_interpret(func, args, NULL), TN_OK);
+            tn_arena_free(&session.arena);
+            for (int i = 0; i < 64; i++) {
+                double error = error_in_ulps(y[i], (double)x[i] / (double)z[0]);
+                if (!(error <= 2))
+                    fail_msg("%a / %a = %a: %g ulp", (double)x[i], (double)z[0], (double)y[i], error);
+            }
+        }
+}
+
 static void test_twice(void **state)
 {
     (void)state;
@@ -185,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unary),
         cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_division),
         cmocka_unit_test(test_twice),
         cmocka_unit_test(test_narrow),
     };

@@ -154,7 +154,8 @@ static LLVMValueRef float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMVa
     case TN_S_add: return LLVMBuildFAdd(b, args[0], args[1], "");
     case TN_S_sub: return LLVMBuildFSub(b, args[0], args[1], "");
     case TN_S_mul: return LLVMBuildFMul(b, args[0], args[1], "");
-    case TN_S_div: return LLVMBuildFDiv(b, args[0], args[1], "");
+    case TN_S_div:
+    case TN_S_div_full: return LLVMBuildFDiv(b, args[0], args[1], "");
     case TN_S_eq: return LLVMBuildFCmp(b, LLVMRealOEQ, args[0], args[1], "");
     case TN_S_ne: return LLVMBuildFCmp(b, LLVMRealUNE, args[0], args[1], "");
     case TN_S_lt: return LLVMBuildFCmp(b, LLVMRealOLT, args[0], args[1], "");
