@@ -274,6 +274,60 @@ static tn_tvalue *reduce(generator *g)
     return op->result;
 }
 
+/* In a fixed order, of values that do not commute: the first minus what follows. */
+static tn_tvalue *reduce_tree(generator *g)
+{
+    tn_tvalue *x = any_integer(g);
+    int axes[TN_TILE_RANK], n = some_axes(g, x->type.rank, axes);
+    tn_top *op = tn_t_reduce(&g->b, &x, 1, n, axes, NULL);
+    tn_t_combine_fn(&g->b, op->region[0], TN_S_sub, TN_I32);
+    op->ordered = true;
+    return op->result;
+}
+
+/* Of one value; or of two, without identities the first of the second. */
+static tn_tvalue *scan(generator *g)
+{
+    tn_tvalue *x[2] = {any_integer(g)};
+    x[1] = partner(g, x[0], TN_I32);
+    if (!x[0]->type.rank)
+        return NULL;
+    int axis = (int)below(g, x[0]->type.rank);
+    bool two = same_shape(x[0], x[1]) && below(g, 2), reverse = below(g, 2), none = two && below(g, 2);
+    tn_scalar fn = combiner(g);
+    tn_number identity[2] = {identity_of(fn), tn_number_from_int(TN_I32, 0)};
+    tn_top *op = tn_t_scan(&g->b, x, two ? 2 : 1, axis, reverse, none ? NULL : identity);
+    if (!two) {
+        tn_t_combine_fn(&g->b, op->region[0], fn, TN_I32);
+    } else {
+        tn_tbuilder in = tn_tbuilder_at(g->kernel, op->region[0], TN_NO_LOC);
+        tn_tvalue *a = op->region[0]->arg, *sum = tn_t_map2(&in, fn, &a[0], &a[2]);
+        tn_t_yield(&in, (tn_tvalue *[]){sum, none ? &a[1] : tn_t_map2(&in, TN_S_xor, &a[1], &a[3])}, 2);
+    }
+    return &op->result[two ? below(g, 2) : 0];
+}
+
+static tn_tvalue *sort(generator *g)
+{
+    tn_tvalue *x[2] = {any_integer(g)};
+    x[1] = partner(g, x[0], TN_I32);
+    if (!x[0]->type.rank)
+        return NULL;
+    int n = same_shape(x[0], x[1]) ? 2 : 1;
+    tn_top *op = tn_t_sort(&g->b, x, n, (int)below(g, x[0]->type.rank));
+    tn_tbuilder in = tn_tbuilder_at(g->kernel, op->region[0], TN_NO_LOC);
+    tn_tvalue *a = op->region[0]->arg, *before = tn_t_map2(&in, below(g, 2) ? TN_S_lt : TN_S_gt, &a[0], &a[n]);
+    tn_t_yield(&in, &before, 1);
+    return &op->result[below(g, n)];
+}
+
+static tn_tvalue *histogram(generator *g)
+{
+    static const int64_t bins[] = {1, 4, 12};
+    tn_tvalue *x = any_integer(g);
+    return x->type.rank == 1 ? tn_t_histogram(&g->b, x, bins[below(g, 3)], TN_I32) : NULL;
+}
+
 static void grow(generator *g, int ops);
 
 /* A fold over the rows of the matrix: the strip's load, and whatever grows on it. */
@@ -385,7 +439,8 @@ static tn_tvalue *through_local(generator *g, tn_tvalue *x)
 static void grow(generator *g, int ops)
 {
     for (int i = 0; i < ops; i++) {
-        tn_tvalue *(*const make[])(generator *) = {load, map, map, map, cast, broadcast, permute, reshape, pairs, slice, gather, reduce, fold, loop, branch, dot};
+        tn_tvalue *(*const make[])(generator *) = {load, map, map, map, cast, broadcast, permute, reshape, pairs, slice, gather, reduce, reduce_tree, scan, sort, histogram,
+                                                    fold, loop, branch, dot};
         int64_t k = below(g, (int64_t)TN_COUNT(make) + 1);
         if (k == (int64_t)TN_COUNT(make))
             keep(g, g->depth ? NULL : through_local(g, any_integer(g)));

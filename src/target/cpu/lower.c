@@ -588,8 +588,7 @@ static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     return choose(b, first, x, y);
 }
 
-/* value, or 0 where it is absent. */
-static tn_lvalue *frozen(tn_lbuilder *b, element e)
+tn_lvalue *lower_frozen(tn_lbuilder *b, element e)
 {
     if (!e.present)
         return e.value;
@@ -601,14 +600,14 @@ static tn_lvalue *frozen(tn_lbuilder *b, element e)
 static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     element index = lower_element(L, b, op->operand[1], idx);
-    tn_lvalue *j = tn_l_cast(b, frozen(b, index), TN_I64), *at[TN_TILE_RANK];
+    tn_lvalue *j = tn_l_cast(b, lower_frozen(b, index), TN_I64), *at[TN_TILE_RANK];
     int rank = op->operand[0]->type.rank;
     for (int i = 0; i < rank; i++)
         at[i] = i == op->axis[0] ? j : idx[i];
     const place *p = tn_map_get(&L->gathered, TN_KEY(op));
     if (p)
         return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, rank, at), 1, NULL, NULL), index.present};
-    return (element){frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
+    return (element){lower_frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
 }
 
 static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
@@ -711,10 +710,11 @@ tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalu
     return sum_value(b, &s);
 }
 
-/* All elements of a place exist, but for those of a load that was taken early, and of atomics. */
 static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
 {
-    tn_lvalue *present = v->def ? lower_place_present(L, b, v->def, idx) : NULL;
+    tn_lvalue *present = p->present ? tn_l_load(b, p->present->buffer, lower_place_offset(b, p->present, v->type.rank, idx), 1, NULL, NULL)
+                         : v->def   ? lower_place_present(L, b, v->def, idx)
+                                    : NULL;
     tn_lvalue *value = tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL);
     if (v->type.pointer)
         value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
@@ -736,7 +736,7 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
     return e;
 }
 
-tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return frozen(b, lower_element(L, b, v, NULL)); }
+tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return lower_frozen(b, lower_element(L, b, v, NULL)); }
 
 /* ---- nests ----------------------------------------------------------------------------------------------------------------- */
 
@@ -1048,7 +1048,7 @@ void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place
     element e = lower_element(L, &in, v, idx);
     if (v->type.pointer)
         e.value = lower_rebase(L, &in, e.value, lower_root(L, v), p->root, v->type.dtype);
-    tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), frozen(&in, e), NULL);
+    tn_l_store(&in, p->buffer, lower_place_offset(&in, p, v->type.rank, idx), lower_frozen(&in, e), NULL);
     lower_close(L, s);
 }
 
@@ -1056,8 +1056,7 @@ void lower_set_place(lower *L, const tn_tvalue *v, place *p) { *tn_map_at(&L->pl
 
 /* ---- combine ---------------------------------------------------------------------------------------------------------------- */
 
-/* acc[offset] := combine(acc[offset], x), where x is present. */
-static void accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x)
+void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x)
 {
     scope s = lower_open(L);
     tn_lvalue *old[16];
@@ -1219,7 +1218,7 @@ static void combine_tree(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *
         element x[16] = {{NULL, NULL}};
         for (int i = 0; i < f->n; i++)
             x[i] = (element){tn_l_load(&in, parts[i], tn_l_fn2(&in, TN_S_add, l, tn_l_index(&in, half)), 1, NULL, NULL), NULL};
-        accumulate(L, &in, f->combine, f->n, parts, l, x);
+        lower_accumulate(L, &in, f->combine, f->n, parts, l, x);
         lower_close(L, s);
     }
 }
@@ -1294,7 +1293,7 @@ static void fold_lanes(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **i
         lower_fact(L, &bound, idx[last]);
         element x[16] = {{NULL, NULL}};
         folding_elements(L, &lane, f, idx, x);
-        accumulate(L, &lane, f->combine, f->n, part[v], l, x);
+        lower_accumulate(L, &lane, f->combine, f->n, part[v], l, x);
         lower_close(L, inner);
     }
     /* The rest of the axis, a vector at a time, lanes past the end left out. */
@@ -1310,7 +1309,7 @@ static void fold_lanes(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **i
         lower_fact(L, &bound, idx[last]);
         element x[16] = {{NULL, NULL}};
         folding_elements(L, &then, f, idx, x);
-        accumulate(L, &then, f->combine, f->n, rest, l, x);
+        lower_accumulate(L, &then, f->combine, f->n, rest, l, x);
         lower_close(L, inner);
     }
     lower_close(L, s);
@@ -1325,7 +1324,7 @@ static void fold_lanes(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **i
     element x[16] = {{NULL, NULL}};
     for (int i = 0; i < f->n; i++)
         x[i] = (element){tn_l_load(&lane, rest[i], l, 1, NULL, NULL), NULL};
-    accumulate(L, &lane, f->combine, f->n, total, l, x);
+    lower_accumulate(L, &lane, f->combine, f->n, total, l, x);
     lower_close(L, inner);
     combine_tree(L, b, f, total, lanes);
 }
@@ -1352,7 +1351,7 @@ static void fold_serial(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **
         }
     element x[16] = {{NULL, NULL}};
     folding_elements(L, &in, f, idx, x);
-    accumulate(L, &in, f->combine, f->n, acc, tn_l_index(&in, 0), x);
+    lower_accumulate(L, &in, f->combine, f->n, acc, tn_l_index(&in, 0), x);
     lower_close(L, s);
 }
 
@@ -1407,7 +1406,7 @@ static bool body_is_simple(const lower *L, const folding *f)
                 return false;
             continue;
         }
-        if (op->nregions || op->code == TN_T_dot || !(tn_top_traits(op->code) & TN_T_PURE))
+        if (op->nregions || op->code == TN_T_dot || op->code == TN_T_histogram || !(tn_top_traits(op->code) & TN_T_PURE))
             return false;
     }
     return true;
@@ -1469,7 +1468,7 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
         acc[i] = out[i]->buffer;
     }
     x[0].present = lower_and(&in, x[0].present, below_limits(L, &in, f, idx));
-    accumulate(L, &in, f->combine, f->n, acc, lower_place_offset(&in, out[0], f->nkept, kept_idx), x);
+    lower_accumulate(L, &in, f->combine, f->n, acc, lower_place_offset(&in, out[0], f->nkept, kept_idx), x);
     lower_close(L, s);
 }
 
@@ -1511,7 +1510,7 @@ static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lva
         lower_fact(L, bound, idx[last]);
         element x[16] = {{NULL, NULL}};
         folding_elements(L, &lane, f, idx, x);
-        accumulate(L, &lane, f->combine, f->n, part[v], l, x);
+        lower_accumulate(L, &lane, f->combine, f->n, part[v], l, x);
         lower_close(L, inner);
     }
     lower_close(L, s);
@@ -1538,7 +1537,7 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
         int axis = (int)tn_schedule_get(&L->kernel->schedule, op->label, "vector-axis", type->rank - 1);
         if (is_cut(L, b, &f))
             set_results(L, b, &f, out);
-        bool lanes = type->rank && f.folded[axis] && axis == type->rank - 1 && !op->ordered && type->extent[axis].size > 1;
+        bool lanes = type->rank && f.folded[axis] && axis == type->rank - 1 && type->extent[axis].size > 1;
         tn_lvalue *idx[TN_TILE_RANK], *kept_idx[TN_TILE_RANK], *total[16];
         tn_lbuilder in = *b;
         scope s = lower_open(L);
@@ -1567,46 +1566,6 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_set_place(L, &op->result[i], out[i]);
     for (int i = 0; i < f.n && op->result->type.rank == 0; i++)
         lower_scalar(L, b, &op->result[i]); /* read once, not in every nest that uses it */
-}
-
-/* out[.., i, ..] = running combination along the axis, an element at a time; other axes are independent. */
-static void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op)
-{
-    const tn_ttype *type = &op->operand[0]->type;
-    int axis = op->axis[0], n = op->nresults;
-    place *out[16];
-    tn_lvalue *idx[TN_TILE_RANK], *acc[16];
-    for (int i = 0; i < n; i++)
-        out[i] = lower_new_place(L, b, &op->result[i].type, "scan");
-    axis_bound none = {NULL, NULL};
-    tn_lbuilder in = *b;
-    scope s = lower_open(L);
-    int vector = type->rank > 1 ? (axis == type->rank - 1 ? type->rank - 2 : type->rank - 1) : -1;
-    for (int i = 0; i <= type->rank; i++) {
-        int a = i < type->rank ? i : vector;
-        if (a == axis || a < 0 || (i < type->rank && i == vector))
-            continue;
-        idx[a] = lower_open_axis(L, &in, a, type->extent[a].size, &none, i == type->rank ? TN_FOR_VECTOR : TN_FOR_SERIAL);
-    }
-    for (int i = 0; i < n; i++) {
-        acc[i] = tn_l_alloc(&in, "acc", op->operand[i]->type.dtype, TN_SPACE_REG, 1);
-        tn_l_store(&in, acc[i], tn_l_index(&in, 0), tn_l_const(&in, tn_lscalar(op->operand[i]->type.dtype), op->identity[i]), NULL);
-    }
-    int64_t extent = type->extent[axis].size;
-    tn_lop *loop = tn_l_for(&in, "i", tn_l_index(&in, 0), tn_l_index(&in, extent), tn_l_index(&in, 1), TN_FOR_SERIAL);
-    in = tn_l_in(&in, loop->region[0]);
-    idx[axis] = loop->region[0]->arg;
-    if (op->reverse)
-        idx[axis] = tn_l_fn2(&in, TN_S_sub, tn_l_index(&in, extent - 1), idx[axis]);
-    element x[16] = {{NULL, NULL}};
-    for (int i = 0; i < n; i++)
-        x[i] = lower_element(L, &in, op->operand[i], idx);
-    accumulate(L, &in, op->region[0], n, acc, tn_l_index(&in, 0), x);
-    for (int i = 0; i < n; i++)
-        tn_l_store(&in, out[i]->buffer, lower_place_offset(&in, out[i], type->rank, idx), tn_l_load(&in, acc[i], tn_l_index(&in, 0), 1, NULL, NULL), NULL);
-    lower_close(L, s);
-    for (int i = 0; i < n; i++)
-        lower_set_place(L, &op->result[i], out[i]);
 }
 
 /* ---- control ---------------------------------------------------------------------------------------------------------------------- */
@@ -1747,6 +1706,8 @@ static bool is_done_at_once(const lower *L, const tn_top *op)
     switch (op->code) {
     case TN_T_reduce:
     case TN_T_scan:
+    case TN_T_sort:
+    case TN_T_histogram:
     case TN_T_for:
     case TN_T_while:
     case TN_T_if:
@@ -1795,8 +1756,8 @@ static bool must_load_now(lower *L, const tn_top *load)
 static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     b->line = op->loc.line;
-    if (op->ordered) {
-        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: `order tree` has no CPU lowering", L->kernel->name);
+    if (op->ordered && op->code == TN_T_fold) {
+        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: `order tree` of a fold has no CPU lowering", L->kernel->name);
         return;
     }
     switch (op->code) {
@@ -1849,10 +1810,19 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
             lower_fold(L, b, op);
         return;
     case TN_T_reduce:
-        lower_fold(L, b, op);
+        if (op->ordered)
+            lower_reduce_tree(L, b, op);
+        else
+            lower_fold(L, b, op);
         return;
     case TN_T_scan:
         lower_scan(L, b, op);
+        return;
+    case TN_T_sort:
+        lower_sort(L, b, op);
+        return;
+    case TN_T_histogram:
+        lower_histogram(L, b, op);
         return;
     case TN_T_for:
         lower_for(L, b, op);

@@ -14,6 +14,8 @@ typedef struct place {
     tn_lvalue *buffer;
     int64_t stride[TN_TILE_RANK];
     int root; /* of pointers: what they count from, as lower_root */
+    struct place *present; /* which elements exist; NULL: all, but for loads that were taken early, atomics and kept values */
+    bool kept;             /* a value that was kept (lower_keep.c): its expression says which elements exist; the others hold anything */
 } place;
 
 /* One access, resolved: the element's offset and whether it is made (NULL: surely). */
@@ -91,6 +93,13 @@ void lower_close(lower *L, scope s);
 /* Evaluates v over its extents into a place. Bounds do not cut it: a later reader may want any element. */
 void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p);
 place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const char *name);
+void lower_set_place(lower *L, const tn_tvalue *v, place *p);
+/* Evaluates v over its extents into a place. Bounds do not cut it: a later reader may want any element. */
+void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p);
+/* The value, or 0 where it is absent. */
+tn_lvalue *lower_frozen(tn_lbuilder *b, element e);
+/* acc[offset] := combine(acc[offset], x), where x is present; n values. */
+void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x);
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 axis_bound lower_store_bound(const tn_top *store, int axis);
 axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis);
@@ -103,7 +112,6 @@ void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
 tn_lvalue *lower_vector_loop(tn_lbuilder *b, int64_t n, tn_lbuilder *in);
 tn_lvalue *lower_block_count(tn_lbuilder *b, tn_lvalue *total, tn_lvalue *at, int64_t most);
 tn_lvalue *lower_block_loop(tn_lbuilder *b, const char *name, tn_lvalue *count, int64_t step);
-void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 
 bool lower_depends_on(const tn_top *op, const tn_map *marked);
 bool lower_same_access(const tn_top *a, const tn_top *b); /* the same elements of views that lie alike */
@@ -143,6 +151,12 @@ bool lower_same_element(const lower *L, const tn_top *load, const tn_top *store)
 bool lower_leave_to_store(lower *L, const tn_top *load, const tn_top *store);
 /* A store that loads were left to: lowered by `now`, lane by lane or behind its loads; false: there are none. */
 bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*now)(lower *L, tn_lbuilder *b, const tn_top *store));
+
+/* lower_lines.c */
+void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_sort(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_histogram(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op); /* `order tree` */
 
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);
