@@ -14,6 +14,7 @@ thread is timed by that thread's processor time, which leaves out what others to
 more threads the fastest by the wall clock. Outputs are compared with the peer's before anything is timed.
 """
 import argparse
+import importlib
 import json
 import os
 import pathlib
@@ -26,7 +27,7 @@ import numpy as np
 import onnxruntime
 
 import models
-import tenon
+import networks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TURNS, SECONDS = 5, 0.25
@@ -130,10 +131,10 @@ def row(name, unit, measured, goal=None, met=None):
 def compare(name, ours, theirs):
     for i, (mine, their) in enumerate(zip(ours, theirs)):
         if mine.shape != their.shape:
-            raise tenon.Error(f"{name}: output {i} has shape {mine.shape}, the peer's {their.shape}")
+            raise networks.Error(f"{name}: output {i} has shape {mine.shape}, the peer's {their.shape}")
         scale = np.abs(their).mean() + np.abs(their)
         if not np.all(np.abs(mine - their) <= 1e-3 * scale + 1e-6):
-            raise tenon.Error(f"{name}: output {i} differs from the peer's by {np.max(np.abs(mine - their)):.3g}")
+            raise networks.Error(f"{name}: output {i} differs from the peer's by {np.max(np.abs(mine - their)):.3g}")
 
 
 def floats(seed, *shape):
@@ -142,7 +143,7 @@ def floats(seed, *shape):
 
 class Bench:
     def __init__(self, build, threads):
-        self.tenon, self.build = tenon.Library(build / "libtenon.so"), build
+        self.networks, self.build = networks.Library(build / "libtenon.so"), build
         self.limits, self.threads = Limits(build / "bench" / "limits"), threads
 
     def thread_counts(self):
@@ -150,7 +151,7 @@ class Bench:
 
     def pair(self, name, model, inputs, threads):
         """Tenon and ONNX Runtime on one model, outputs compared."""
-        ours, theirs = self.tenon.load(model, threads, inputs), Peer(model, threads, inputs)
+        ours, theirs = self.networks.load(model, threads, inputs), Peer(model, threads, inputs)
         compare(name, ours.outputs(), theirs.outputs())
         return ours, theirs
 
@@ -250,7 +251,7 @@ def cold_compile(bench, model, threads):
     """Milliseconds from a new process's first look at the file to a network that is ready to run."""
     out = subprocess.run([bench.build / "tenon", "bench", model, "--json", "--seconds=0", f"--threads={threads}"], capture_output=True, text=True)
     if out.returncode:
-        raise tenon.Error(out.stderr.strip())
+        raise networks.Error(out.stderr.strip())
     return json.loads(out.stdout)["compile_ms"]
 
 
@@ -327,7 +328,7 @@ def kernel_compile(bench):
     for name, model, inputs in (("resnet50", models.resnet50(), image()), ("bert_base", models.bert_base(), sentence())):
         times, kernels = [], 0
         for _ in range(3):
-            network = bench.tenon.load(model, 1, inputs)
+            network = bench.networks.load(model, 1, inputs)
             info = network.info()
             kernels = info.kernels
             times.append((info.lower_seconds + info.emit_seconds + info.link_seconds) * 1e3 / max(kernels, 1))
@@ -342,10 +343,82 @@ def import_bert(bench):
     """Reading the 438 MB file of BERT into a graph; weights stay where the file is mapped."""
     times = []
     for _ in range(3):
-        network = bench.tenon.load(models.bert_base(), 2, sentence())
+        network = bench.networks.load(models.bert_base(), 2, sentence())
         times.append(network.import_ms)
         network.close()
     yield row("import_bert", "ms", (statistics.median(times), None, None, None))
+
+
+# ---- kernels in Triton's language ------------------------------------------------------------------------------------------
+
+class Launch:
+    """A launch of a kernel on one thread, in the shape of a side."""
+
+    def __init__(self, launcher, *arguments, **named):
+        self.run = lambda: launcher(*arguments, threads=1, **named)
+
+
+def kernels(bench, name):
+    """A module of examples/kernels, on the library that is measured, without compiled kernels on the disk."""
+    os.environ.update(TENON_LIBRARY=str(bench.build.resolve() / "libtenon.so"), TENON_CACHE="")
+    for folder in (ROOT / "python", ROOT / "examples" / "kernels"):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    return importlib.import_module(name)
+
+
+@figure
+def kernel_softmax(bench):
+    """The fused softmax of rows as a user writes it: 64 MB to 64 MB, one core."""
+    softmax = kernels(bench, "softmax")
+    for cols in (1024, 4096, 16384):
+        x = floats(7, 2 ** 24 // cols, cols)
+        y = aligned(np.zeros_like(x))
+        ours = Launch(softmax.fused_softmax[(len(x),)], y, x, cols, BLOCK=cols)
+        ours.run()
+        if not np.allclose(y[:64], softmax.reference(x[:64]), rtol=1e-5, atol=1e-12):
+            raise networks.Error(f"softmax of {cols} columns is wrong")
+        yield row(f"kernel_softmax_{cols}", "ms", turns(lambda: run_ms(ours, SECONDS), lambda: bench.limits.copy(x.nbytes)), "at most 1.11 copies",
+                  lambda ratio: ratio <= 1 / 0.9)
+
+
+@figure
+def kernel_launch(bench):
+    """A launch of a kernel with three tensors and a number that adds 16 elements, from Python."""
+    add = kernels(bench, "vector_add").vector_add
+    x, y, z = (floats(i, 16) for i in range(3))
+    launcher = add[(1,)]
+    launcher(x, y, z, 16, BLOCK=16)
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(1000):
+            launcher(x, y, z, 16, BLOCK=16)
+        times.append((time.perf_counter() - start) * 1e3)
+    yield row("kernel_launch", "us", (statistics.median(times), None, None, statistics.median(times)), "at most 5 us", lambda us: us <= 5)
+
+
+@figure
+def kernel_cold(bench):
+    """From text to ready code, one kernel, nothing cached."""
+    softmax, matmul, attention, layer_norm = (kernels(bench, name) for name in ("softmax", "matmul", "attention", "layer_norm"))
+    q = floats(1, 2, 128, 64)
+    row_of = np.zeros((2, 128), np.float32)
+    sides = {
+        "softmax": lambda: softmax.fused_softmax.warmup(q, q, 128, BLOCK=128, grid=(1,)),
+        "layer_norm": lambda: layer_norm.forward.warmup(q, q, q, q, q, q, 128, 128, 1e-5, BLOCK=1024, grid=(1,)),
+        "matmul": lambda: matmul.matmul_kernel.base.warmup(q, q, q, 512, 512, 512, 512, 1, 512, 1, 512, 1, BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, GROUP=8,
+                                                         ACTIVATION="leaky_relu", grid=(1,)),
+        "attention": lambda: attention.forward.warmup(q, q, q, q, row_of, 0.1, 128, BLOCK_M=64, BLOCK_N=32, HEAD=64, CAUSAL=True, grid=(1,)),
+    }
+    bases = {"softmax": softmax.fused_softmax, "layer_norm": layer_norm.forward, "matmul": matmul.matmul_kernel.base, "attention": attention.forward}
+    for name, compile_one in sides.items():
+        times = []
+        for _ in range(5):
+            bases[name]._kernels.clear()
+            times.append(compile_one().compile_seconds * 1e3)
+        middle = statistics.median(times)
+        yield row(f"kernel_cold_{name}", "ms", (middle, None, None, middle), "at most 30 ms", lambda ms: ms <= 30)
 
 
 # ---- reporting -----------------------------------------------------------------------------------------------------------------
@@ -412,7 +485,7 @@ def main():
         try:
             for result in FIGURES[name](bench):
                 show(result)
-        except tenon.Error as error:
+        except networks.Error as error:
             failed = True
             show({"name": name, "error": str(error)})
     return failed
