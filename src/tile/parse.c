@@ -7,8 +7,9 @@
  *     parameter = "%" name ":" dtype ["[" dim "]"] ("read" | "write" | "read_write")  |  "%" name ":" type
  *     range     = "%" name ":" dim "by" extent
  *     local     = "local" "%" name ":" dtype "[" dim "]"
- *     view      = "view" "%" name "=" "%" buffer ":" "[" dims "]" "strides" "[" dims "]" ["offset" dim]
+ *     view      = "view" "%" name "=" "%" buffer ":" "[" shape {"," shape} "]" "strides" "[" dims "]" ["offset" dim]
  *                 {"guard" "(" "[" dims "]" "base" dim "limit" dim ")"} ["pad" number] ["panel" integer]
+ *     shape     = dim | "*"
  *     operation = ["%" name {"," "%" name} "="] opcode ["@" label] details [":" type {"," type}] regions
  *     type      = {extent "x"} (dtype | "ptr" "<" dtype ">")          extent: integer or $name
  *     access    = "%" view "[" [subscript {"," subscript}] "]"
@@ -168,7 +169,7 @@ static bool dim(parser *p, tn_dim *out)
 }
 
 /* "[" dims "]": n of them, or (n < 0) any number; returns the number, -1 on failure. */
-static int dims(parser *p, int n, tn_dim *out)
+static int dims(parser *p, int n, tn_dim *out, bool shape)
 {
     int count = 0;
     if (!expect(p, "["))
@@ -179,8 +180,12 @@ static int dims(parser *p, int n, tn_dim *out)
                 FAIL(p, "more than %d dimensions", TN_MAX_RANK);
                 return -1;
             }
-            if (!dim(p, &out[count++]))
+            bool any = shape && accept(p, "*");
+            if (any)
+                out[count] = tn_dim_const(p->session, TN_TILE_ANY);
+            else if (!dim(p, &out[count]))
                 return -1;
+            count++;
         } while (accept(p, ","));
         if (!expect(p, "]"))
             return -1;
@@ -524,6 +529,8 @@ static bool details(parser *p, draft *d)
         return constant(p, d);
     case TN_T_size:
         return dim(p, &d->op.dim);
+    case TN_T_fence: /* a name that follows begins the next operation */
+        return true;
     case TN_T_load:
         return access(p, d);
     case TN_T_atomic:
@@ -728,7 +735,7 @@ static bool define_buffer(parser *p, const char *text, tn_dtype type, tn_buffer_
 
 static bool optional_elements(parser *p, tn_dim *out)
 {
-    return !at_char(p, '[') || dims(p, 1, out) == 1;
+    return !at_char(p, '[') || dims(p, 1, out, false) == 1;
 }
 
 static bool parameter(parser *p)
@@ -782,13 +789,13 @@ static bool local(parser *p)
     tn_dtype type;
     tn_dim elements;
     const char *text = name(p, "%", "the buffer's name");
-    return text && expect(p, ":") && dtype(p, &type) && dims(p, 1, &elements) == 1 && define_buffer(p, text, type, TN_LOCAL, elements);
+    return text && expect(p, ":") && dtype(p, &type) && dims(p, 1, &elements, false) == 1 && define_buffer(p, text, type, TN_LOCAL, elements);
 }
 
 static bool guard(parser *p, tn_view *view)
 {
     tn_dim coef[TN_MAX_RANK], base, limit;
-    if (!expect(p, "(") || dims(p, view->rank, coef) < 0 || !expect(p, "base") || !dim(p, &base) || !expect(p, "limit") ||
+    if (!expect(p, "(") || dims(p, view->rank, coef, false) < 0 || !expect(p, "base") || !dim(p, &base) || !expect(p, "limit") ||
         !dim(p, &limit) || !expect(p, ")"))
         return false;
     tn_view_guard(p->kernel, view, coef, base, limit);
@@ -823,7 +830,7 @@ static bool view(parser *p)
     if (tn_map_get_str(&p->views, text))
         return FAIL(p, "a view %%%s exists already", text);
     int rank;
-    if (!expect(p, ":") || (rank = dims(p, -1, shape)) < 0 || !expect(p, "strides") || dims(p, rank, stride) < 0)
+    if (!expect(p, ":") || (rank = dims(p, -1, shape, true)) < 0 || !expect(p, "strides") || dims(p, rank, stride, false) < 0)
         return false;
     tn_view *made = tn_kernel_view(p->kernel, text, (int)buffer - 1, rank, shape, stride, tn_dim_const(p->session, 0));
     *tn_map_at_str(&p->views, text) = made;

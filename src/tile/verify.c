@@ -5,7 +5,7 @@
  *   K3 operand, result and region counts; the type rule of each operation
  *   K4 accesses: a subscript a view dimension, axes in range, extents of one axis agree; read buffers are never stored
  *   K5 combine regions are pure scalar code on 2n arguments, with n identities
- *   K6 a fold's body does not load what it stores, but at the same place
+ *   K6 a fold's body does not load what it stores, but at the same place; it writes through views alone
  *   K7 the schedule names labels and keys that exist, with values that make sense */
 #include "tile/internal.h"
 
@@ -175,9 +175,12 @@ static bool check_access(const verifier *v, const tn_top *op, const tn_ttype *ti
         known |= v->kernel->views.at[i] == op->view;
     if (!known)
         return FAIL(v, op, "the view is none of the kernel's");
-    for (int d = 0; d < op->view->rank; d++)
+    for (int d = 0; d < op->view->rank; d++) {
         if (!check_subscript(v, op, &op->subscript[d], tile, named))
             return false;
+        if (tn_dim_is(op->view->shape[d], TN_TILE_ANY) && !op->subscript[d].inside)
+            return FAIL(v, op, "dimension %d of view %%%s has no bounds: its subscript must be in(…)", d, op->view->name);
+    }
     const tn_tbuffer *buffer = &v->kernel->buffers.at[op->view->buffer];
     if (tile->dtype != buffer->dtype || tile->pointer)
         return FAIL(v, op, "buffer %%%s holds %s, found %s", buffer->name, tn_dtype_text(buffer->dtype), type_text(v, tile));
@@ -560,11 +563,32 @@ static bool same_place(const tn_top *a, const tn_top *b)
     return true;
 }
 
+/* The buffer that a pointer was made from; -1: not known. */
+static int root_of(const verifier *v, const tn_tvalue *p)
+{
+    while (p->def && p->def->noperands && p->def->operand[0]->type.pointer && p->def->code != TN_T_map && p->def->nregions == 0)
+        p = p->def->operand[0];
+    for (size_t b = 0; !p->def && p->name && b < v->kernel->buffers.len; b++)
+        if (strcmp(v->kernel->buffers.at[b].name, p->name) == 0)
+            return (int)b;
+    return -1;
+}
+
+static bool may_alias(const verifier *v, int a, int b)
+{
+    bool local = (a >= 0 && v->kernel->buffers.at[a].mode == TN_LOCAL) || (b >= 0 && v->kernel->buffers.at[b].mode == TN_LOCAL);
+    return a == b || a < 0 || b < 0 || (v->kernel->overlap && !local);
+}
+
 static bool check_aliasing(const verifier *v, const tn_tblock *body, const tn_top *store)
 {
     for (const tn_top *op = body->first; op; op = op->next) {
-        if (op->code == TN_T_load && op->view->buffer == store->view->buffer && !same_place(op, store))
-            return FAIL(v, store, "a fold's body loads buffer %%%s elsewhere than it stores it", v->kernel->buffers.at[store->view->buffer].name);
+        bool loads = op->code == TN_T_load || op->code == TN_T_load_ptr;
+        int from = op->code == TN_T_load ? op->view->buffer : loads ? root_of(v, op->operand[0]) : -1;
+        if (loads && may_alias(v, from, store->view->buffer) && (op->code == TN_T_load_ptr || !same_place(op, store)))
+            return FAIL(v, store, from == store->view->buffer ? "a fold's body loads buffer %%%s elsewhere than it stores it"
+                                                              : "a fold's body loads what may overlap buffer %%%s, which it stores",
+                        v->kernel->buffers.at[store->view->buffer].name);
         for (int r = 0; r < op->nregions; r++)
             if (!check_aliasing(v, op->region[r], store))
                 return false;
@@ -575,6 +599,8 @@ static bool check_aliasing(const verifier *v, const tn_tblock *body, const tn_to
 static bool check_stores(const verifier *v, const tn_tblock *body, const tn_tblock *in)
 {
     for (const tn_top *op = in->first; op; op = op->next) {
+        if (op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr)
+            return FAIL(v, op, "a fold's body writes through views alone: its strips run in any order");
         if (op->code == TN_T_store && !check_aliasing(v, body, op))
             return false;
         for (int r = 0; r < op->nregions; r++)

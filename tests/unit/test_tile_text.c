@@ -239,6 +239,48 @@ static void test_faults(void **state)
     }
 }
 
+/* Pointers: what they point to, what an atomic computes and in which order, what a fold may do. */
+static void test_pointer_faults(void **state)
+{
+    (void)state;
+#define POINTERS "kernel @k(%x: f32 read, %y: f32 write, %x: ptr<f32>, %y: ptr<f32>, %n: i64, %f: f32)"
+#define GRID " grid(%p : 4 by 1) {\nview %Y = %y : [4] strides [1]\n%z = const 0 : i64\n%t = const true : bool\n"
+#define FOLD "%s = fold (%j : %n by 4) axes [0] order any identity [0] : f32 {\n%r = range %j : 4 x i64\n%b = broadcast %x axes [] : 4 x ptr<f32>\n%q = addptr %b, %r : 4 x ptr<f32>\n"
+#define ENDS "yield %c\n} combine (%u: f32, %v: f32) {\nyield %u\n}\n}"
+    static const struct {
+        const char *body, *message;
+        bool overlap;
+    } faults[] = {
+        {.body = "%b = atomic_ptr add %x, %n : f32\n}", .message = "the value must be of type f32, found i64"},
+        {.body = "%b = atomic_ptr exp %x, %f : f32\n}", .message = "needs a function of two f32"},
+        {.body = "%b = atomic_ptr and %x, %f : f32\n}", .message = "needs a function of two f32"},
+        {.body = "%b = atomic_ptr lt %x, %f : bool\n}", .message = "atomic_ptr: "},
+        {.body = "%b = atomic_ptr add %n, %f : f32\n}", .message = "expected pointers, found i64"},
+        {.body = "%b = atomic_ptr add %x, %f, %f : f32\n}", .message = "the mask must be of type bool"},
+        {.body = "%b = atomic_ptr add %x, %f order sometimes.gpu : f32\n}", .message = "an order is relaxed, acquire, release or acq_rel"},
+        {.body = "%b = atomic_ptr add %x, %f order acquire : f32\n}", .message = "found acquire"},
+        {.body = "%b = atomic_ptr exchange %x, %f, %t order release.sys : f32\n}"},
+        {.body = "%b = cas_ptr %x, %f, %n : f32\n}", .message = "the new value must be of type f32, found i64"},
+        {.body = "%b = cas_ptr %x, %f : f32\n}", .message = "takes 3 operands"},
+        {.body = "%b = bitcast %x : i32\n}", .message = "needs elements of one size, found ptr<f32> and i32"},
+        {.body = "%b = cast %x : i64\n}", .message = "no conversion between ptr<f32> and i64"},
+        {.body = "%b = bitcast %n : ptr<i8>\n%c = bitcast %b : ptr<f32>\n%d = bitcast %c : u64\n}"},
+        {.body = FOLD "%c = load_ptr %q : 4 x f32\nstore_ptr %q, %c\n" ENDS, .message = "a fold's body writes through views alone"},
+        {.body = FOLD "%c = load_ptr %q : 4 x f32\nstore %Y[%j + @0], %c\n" ENDS},
+        {.body = FOLD "%c = load_ptr %q : 4 x f32\nstore %Y[%j + @0], %c\n" ENDS, .message = "loads what may overlap buffer %y, which it stores", .overlap = true},
+        {.body = FOLD "%i = bitcast %q : 4 x i64\n%w = bitcast %i : 4 x ptr<f32>\n%c = load_ptr %w : 4 x f32\nstore %Y[%j + @0], %c\n" ENDS,
+         .message = "loads what may overlap buffer %y"},
+    };
+    for (size_t i = 0; i < TN_COUNT(faults); i++) {
+        tn_session *session = new_test_session();
+        const char *text = tn_format(&session->arena, "%s%s%s", POINTERS, faults[i].overlap ? " overlap" GRID : GRID, faults[i].body);
+        const char *message = first_message(session, text), *wanted = faults[i].message ? faults[i].message : "no message";
+        if (!strstr(message, wanted))
+            fail_msg("%s: expected '%s', found '%s'", faults[i].body, wanted, message);
+        free_test_session(session);
+    }
+}
+
 static void test_headers(void **state)
 {
     (void)state;
@@ -251,6 +293,7 @@ static void test_headers(void **state)
         {"kernel @k(%x: f32 read) grid() {\nlocal %t : f32[-3]\n}", "has no size, or a negative one"},
         {"kernel @k(%x: f32 read) grid(%p : 5 by 0) {\n}", "an extent is r * 2^k"},
         {"symbols n in [5, 3]\n", "holds no multiple"},
+        {"kernel @k(%x: ptr<i4>) grid() {\n}", "no pointer points to i4"},
         {"graph @g", "expected `kernel` or `symbols`, found `graph`"},
     };
     for (size_t i = 0; i < TN_COUNT(faults); i++) {
@@ -277,7 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_damaged), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_faults),     cmocka_unit_test(test_headers), cmocka_unit_test(test_unbound),
+        cmocka_unit_test(test_faults),     cmocka_unit_test(test_headers), cmocka_unit_test(test_pointer_faults), cmocka_unit_test(test_unbound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
