@@ -2,7 +2,7 @@
  * Integers, so that every order of a reduction gives the same bits. TILE_RUNS, TILE_SEED as in test_tile_lower.c. */
 #include "tile_test.h"
 
-enum { MAX_POOL = 48, MAX_RESULTS = 4, MAX_TILE = 512 };
+enum { MAX_POOL = 48, MAX_RESULTS = 4, MAX_TILE = 512, REGION = 64 };
 
 typedef struct generator {
     tn_kernel *kernel;
@@ -14,7 +14,8 @@ typedef struct generator {
     tn_tvalue *p, *q; /* grid: rows, columns */
     tn_view *x[4];    /* [m, n], plain, padded, guarded, int64 */
     int64_t rows, columns; /* steps */
-    int depth;
+    int depth, folds;
+    tn_tvalue *pointer; /* REGION elements of memory of this program's own */
 } generator;
 
 static int64_t below(generator *g, int64_t n) { return (int64_t)(test_random(&g->seed) % (uint64_t)n); }
@@ -85,6 +86,93 @@ static tn_tvalue *load(generator *g)
     }
     }
     return tn_t_load(&g->b, view, s, type);
+}
+
+/* Offsets into the program's region: of one shape with what is stored there, read from a value, or by their place in the tile. */
+static tn_tvalue *offsets(generator *g, tn_tvalue *x)
+{
+    static const tn_dtype dtypes[] = {TN_I32, TN_I64, TN_U32};
+    tn_ttype type = x->type;
+    type.dtype = dtypes[below(g, 3)];
+    tn_tvalue *last = tn_t_const(&g->b, tn_tscalar(type.dtype), tn_number_from_int(type.dtype, REGION - 1));
+    tn_tvalue *sum = tn_t_map2(&g->b, TN_S_and, tn_t_cast(&g->b, x, type.dtype), last);
+    if (!type.rank || below(g, 3) == 0)
+        return sum;
+    tn_tvalue *start = tn_t_map2(&g->b, TN_S_rem, tn_t_cast(&g->b, g->q, type.dtype), tn_t_const(&g->b, tn_tscalar(type.dtype), tn_number_from_int(type.dtype, 3)));
+    sum = start;
+    bool turned = below(g, 2), repeats = below(g, 4) == 0;
+    int64_t stride = 1;
+    for (int k = 0; k < type.rank; k++) { /* row-major, or the other way round */
+        int axis = turned ? k : type.rank - 1 - k, axes[1] = {axis};
+        tn_tvalue *i = tn_t_cast(&g->b, tn_t_range(&g->b, zero(g), type.extent[axis]), type.dtype);
+        i = tn_t_map2(&g->b, TN_S_mul, i, tn_t_const(&g->b, tn_tscalar(type.dtype), tn_number_from_int(type.dtype, stride)));
+        i = tn_t_broadcast(&g->b, i, type, axes);
+        sum = tn_t_map2(&g->b, TN_S_add, sum, i);
+        stride *= repeats ? 1 : type.extent[axis].size;
+    }
+    return elements(&type) + 3 > REGION ? tn_t_map2(&g->b, TN_S_and, sum, last) : sum;
+}
+
+static tn_tvalue *partner(generator *g, const tn_tvalue *x, tn_dtype dtype);
+
+static tn_tvalue *as_shape(generator *g, tn_tvalue *v, const tn_ttype *shape)
+{
+    tn_ttype type = *shape;
+    type.dtype = v->type.dtype;
+    type.pointer = v->type.pointer;
+    return v->type.rank || !type.rank ? v : tn_t_broadcast(&g->b, v, type, NULL);
+}
+
+static tn_tvalue *pointers(generator *g, tn_tvalue *at)
+{
+    tn_tvalue *p = tn_t_addptr(&g->b, as_shape(g, g->pointer, &at->type), at);
+    if (below(g, 4))
+        return p;
+    return tn_t_bitcast_type(&g->b, tn_t_bitcast_type(&g->b, p, tn_tscalar(TN_I64)), (tn_ttype){.dtype = TN_I32, .pointer = true});
+}
+
+/* NULL: none; a bool, or offsets below some number. */
+static tn_tvalue *some_mask(generator *g, tn_tvalue *at)
+{
+    tn_tvalue *limit = tn_t_const(&g->b, tn_tscalar(at->type.dtype), tn_number_from_int(at->type.dtype, below(g, REGION)));
+    switch (below(g, 3)) {
+    case 0:
+        return tn_t_map2(&g->b, below(g, 2) ? TN_S_lt : TN_S_le, at, limit);
+    case 1:
+        return as_shape(g, partner(g, at, TN_BOOL), &at->type);
+    default:
+        return NULL;
+    }
+}
+
+static tn_tvalue *load_pointer(generator *g)
+{
+    tn_tvalue *at = offsets(g, any_integer(g)), *mask = some_mask(g, at);
+    tn_tvalue *other = mask && below(g, 2) ? as_shape(g, partner(g, at, TN_I32), &at->type) : NULL;
+    return tn_t_load_ptr(&g->b, pointers(g, at), mask, other);
+}
+
+/* What a fold's strip stores no other may load: none there. */
+static tn_tvalue *store_pointer(generator *g)
+{
+    tn_tvalue *x = any_integer(g);
+    if (g->folds)
+        return NULL;
+    tn_tvalue *at = offsets(g, x), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
+    tn_t_store_ptr(&g->b, pointers(g, at), value, some_mask(g, at));
+    return NULL;
+}
+
+static tn_tvalue *atomic_pointer(generator *g)
+{
+    static const tn_scalar fn[] = {TN_S_add, TN_S_max, TN_S_xor, TN_SCALAR_NONE};
+    tn_tvalue *x = any_integer(g);
+    if (g->folds)
+        return NULL;
+    tn_tvalue *at = offsets(g, x), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
+    if (below(g, 3) == 0)
+        return tn_t_cas_ptr(&g->b, pointers(g, at), as_shape(g, partner(g, x, TN_I32), &x->type), value, NULL);
+    return tn_t_atomic_ptr(&g->b, fn[below(g, 4)], pointers(g, at), value, some_mask(g, at), NULL);
 }
 
 static bool same_shape(const tn_tvalue *a, const tn_tvalue *b)
@@ -343,8 +431,10 @@ static tn_tvalue *fold(generator *g)
     g->b.block = op->region[0];
     g->p = &op->region[0]->arg[0];
     keep(g, load(g));
+    g->folds++;
     if (g->depth++ < 2)
         grow(g, (int)below(g, 4));
+    g->folds--;
     tn_tvalue *x = any_integer(g);
     tn_t_yield(&g->b, &x, 1);
     op->naxes = some_axes(g, x->type.rank, axes);
@@ -440,7 +530,7 @@ static void grow(generator *g, int ops)
 {
     for (int i = 0; i < ops; i++) {
         tn_tvalue *(*const make[])(generator *) = {load, map, map, map, cast, broadcast, permute, reshape, pairs, slice, gather, reduce, reduce_tree, scan, sort, histogram,
-                                                    fold, loop, branch, dot};
+                                                    fold, loop, branch, dot, load_pointer, store_pointer, atomic_pointer};
         int64_t k = below(g, (int64_t)TN_COUNT(make) + 1);
         if (k == (int64_t)TN_COUNT(make))
             keep(g, g->depth ? NULL : through_local(g, any_integer(g)));
@@ -489,6 +579,11 @@ static tn_kernel *random_kernel(tn_session *session, uint64_t seed)
     tn_view_guard(kernel, g.x[2], coef, constant(&g, -1), tn_dim_add(session, n, one));
     g.p = tn_kernel_grid(kernel, "p", m, tn_extent_const(g.rows));
     g.q = tn_kernel_grid(kernel, "q", n, tn_extent_const(g.columns));
+    tn_kernel_buffer(kernel, "d", TN_I32, TN_READ_WRITE, tn_dim_mul(session, tn_dim_mul(session, m, n), constant(&g, REGION)));
+    kernel->overlap = below(&g, 2);
+    tn_tvalue *program = tn_t_map2(&g.b, TN_S_add, tn_t_map2(&g.b, TN_S_mul, g.p, tn_t_size(&g.b, n)), g.q);
+    program = tn_t_map2(&g.b, TN_S_mul, program, tn_t_index(&g.b, REGION));
+    g.pointer = tn_t_addptr(&g.b, tn_kernel_scalar(kernel, "d", (tn_ttype){.dtype = TN_I32, .pointer = true}), program);
     keep(&g, tn_t_cast(&g.b, g.p, TN_I32));
     keep(&g, load(&g));
     keep(&g, load(&g));

@@ -700,14 +700,21 @@ static void open_nest(lower *L, tn_lbuilder *b, const tn_tvalue *pointer, const 
     }
 }
 
-/* The axis along which elements are neighbours, else the last. */
+/* The axis along which elements are neighbours, else the last. Of elements that meet the last one counts, in row-major order: where some are known
+ * to meet, or nothing is known, the last axis stays the innermost. */
 static int fast_axis(const lower *L, const tn_tvalue *pointer)
 {
     strides s = own_strides(L, pointer);
-    for (int i = pointer->type.rank; i-- > 0;)
+    int last = pointer->type.rank - 1, found = -1;
+    bool constant = true;
+    for (int i = 0; i <= last; i++) {
+        if (s.along[i] == UNKNOWN)
+            return last;
+        constant &= s.along[i] != UNIFORM;
         if (s.along[i] == 1 && pointer->type.extent[i].size > 1)
-            return i;
-    return pointer->type.rank - 1;
+            found = i;
+    }
+    return found < 0 || (constant && !is_injective(L, pointer)) ? last : found;
 }
 
 void lower_store_ptr(lower *L, tn_lbuilder *b, const tn_top *op)
