@@ -314,7 +314,10 @@ static void enter_regions(simplifier *s, tn_top *op)
         for (int i = 0; i < op->region[r]->nargs; i++) {
             tn_tvalue *arg = &op->region[r]->arg[i];
             int carried = i - first_argument(op);
-            tn_fact_set(arg, true, loop && carried >= 0 && arg->type.pointer ? carried_root(op, carried) : TN_ROOT_UNKNOWN);
+            int root = loop && carried >= 0 && arg->type.pointer ? carried_root(op, carried) : TN_ROOT_UNKNOWN;
+            tn_fact_set(arg, true, root);
+            if (loop && carried >= 0)
+                tn_fact_set(&op->result[carried], true, root);
         }
     bool once = op->code == TN_T_for && trips_of(op) == 1;
     for (int i = 0; loop && i < op->nresults; i++)
