@@ -229,9 +229,11 @@ static bool is_small(const lower *L, const tn_tvalue *v)
 /* The value of this cast in 64 bits is that of its operand. */
 static bool keeps_wide_value(const lower *L, const tn_top *op)
 {
+    if (op->code != TN_T_cast)
+        return false;
     tn_dtype from = op->operand[0]->type.dtype, to = op->result->type.dtype;
-    return op->code == TN_T_cast && ((from == TN_I32 && (to == TN_I64 || to == TN_I32)) || (from == TN_I64 && to == TN_I64) ||
-                                     (from == TN_I64 && to == TN_I32 && is_small(L, op->operand[0])));
+    return (from == TN_I32 && (to == TN_I64 || to == TN_I32)) || (from == TN_I64 && to == TN_I64) ||
+           (from == TN_I64 && to == TN_I32 && is_small(L, op->operand[0]));
 }
 
 static bool is_sum_or_product(const tn_top *op)
