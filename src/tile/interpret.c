@@ -257,7 +257,7 @@ static bool locate(machine *m, const tn_top *op, const int64_t *idx, bool *exist
     *exists = true;
     for (int d = 0; d < view->rank; d++) {
         *exists &= subscript_index(m, &op->subscript[d], idx, &index[d]);
-        *exists &= index[d] >= 0 && index[d] < s->shape[d]; /* `in` too: a tile's rim that nothing needs may stick out */
+        *exists &= s->shape[d] == TN_TILE_ANY || (index[d] >= 0 && index[d] < s->shape[d]); /* `in` too: a tile's rim that nothing needs may stick out */
     }
     for (int g = 0; *exists && g < view->nguards; g++) {
         if (!affine(s->base[g], view->rank, s->coef[g], index, &at))

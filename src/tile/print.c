@@ -97,7 +97,10 @@ static void print_dims(printer *p, const tn_dim *dims, int n)
     ADD(p, "[");
     for (int i = 0; i < n; i++) {
         ADD(p, i ? ", " : "");
-        tn_text_dim(p->text, dims[i]);
+        if (tn_dim_is(dims[i], TN_TILE_ANY))
+            ADD(p, "*");
+        else
+            tn_text_dim(p->text, dims[i]);
     }
     ADD(p, "]");
 }

@@ -80,6 +80,9 @@ typedef struct tn_subscript {
     int axis[TN_TILE_RANK];
 } tn_subscript; /* an axis that no subscript names repeats */
 
+/* Shape of a dimension without bounds, `*` in text: every index exists, negative ones too. Its subscript is `in`. For what pointers count from. */
+#define TN_TILE_ANY INT64_MAX
+
 typedef struct tn_guard {
     tn_dim coef[TN_MAX_RANK]; /* one a view dimension */
     tn_dim base, limit;
@@ -325,5 +328,8 @@ tn_status tn_tile_check(const tn_kernel *kernel, const tn_tile_arg *buffers, boo
  * products into folds). recover leaves a note on the session for each access that stays a pointer access: which fact is missing. */
 typedef struct tn_tile_pass { const char *name; tn_status (*run)(tn_kernel *kernel); } tn_tile_pass;
 extern const tn_tile_pass tn_tile_passes[];
+/* What user kernels go through before they are lowered: tile-simplify, recover, tile-simplify. */
+tn_status tn_tile_optimize(tn_kernel *kernel);
+size_t tn_tile_pointer_accesses(const tn_kernel *kernel); /* load_ptr and store_ptr that are left */
 
 #endif
