@@ -271,6 +271,12 @@ tn_dim tn_dim_fresh(tn_session *session, const char *hint, int64_t lo, int64_t h
     return new_symbol(session, name, lo, hi < lo ? lo : hi, 1);
 }
 
+tn_dim tn_dim_known(tn_session *session, const char *name)
+{
+    struct node *n = find_symbol(session, tn_intern_z(session, name));
+    return n ? &n->dim : NULL;
+}
+
 /* The caller that knows the location sees that session->errors grew. */
 static tn_dim fail(tn_session *session, tn_status status, const char *why)
 {

@@ -43,6 +43,7 @@ tn_dim tn_dim_const(tn_session *session, int64_t value);
 tn_dim tn_dim_symbol(tn_session *session, const char *name);                    /* facts: those declared, else [0, 2^40], 1 */
 tn_dim tn_dim_declare(tn_session *session, const char *name, int64_t lo, int64_t hi, int64_t multiple); /* before first use */
 tn_dim tn_dim_fresh(tn_session *session, const char *hint, int64_t lo, int64_t hi); /* a new unused symbol: hint, hint_1, … */
+tn_dim tn_dim_known(tn_session *session, const char *name);                     /* NULL: no such symbol was used or declared yet */
 tn_dim tn_dim_add(tn_session *session, tn_dim a, tn_dim b);
 tn_dim tn_dim_sub(tn_session *session, tn_dim a, tn_dim b);
 tn_dim tn_dim_mul(tn_session *session, tn_dim a, tn_dim b);

@@ -26,6 +26,10 @@ void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *o
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */
 void tn_top_uses(tn_top *op, void (*visit)(void *context, tn_tvalue **use), void *context);
 
+/* ---- passes ---- */
+tn_status tn_tile_simplify(tn_kernel *kernel);
+tn_status tn_tile_recover(tn_kernel *kernel);
+
 /* ---- check.c: what the interpreter tells the checked mode ---- */
 typedef struct tn_checker tn_checker;
 typedef enum tn_touch_kind { TN_TOUCH_READ, TN_TOUCH_WRITE, TN_TOUCH_ATOMIC } tn_touch_kind;

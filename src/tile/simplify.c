@@ -486,7 +486,7 @@ static bool simplify_once(tn_kernel *kernel)
     return s.changed;
 }
 
-static tn_status simplify(tn_kernel *kernel)
+tn_status tn_tile_simplify(tn_kernel *kernel)
 {
     for (int round = 0; round < MAX_ROUNDS && simplify_once(kernel); round++)
         continue;
@@ -495,5 +495,3 @@ static tn_status simplify(tn_kernel *kernel)
     tn_arena_free(&arena);
     return TN_OK;
 }
-
-const tn_tile_pass tn_tile_passes[] = {{"tile-simplify", simplify}, {NULL, NULL}};

@@ -1,0 +1,225 @@
+/* recover: once accesses count from their buffer, loops carry no pointers any more; what is left of a loop over a product's strips is a sum, a fold. */
+#include "tile/recover.h"
+
+#include <string.h>
+
+static void resolve(void *context, tn_tvalue **use)
+{
+    tn_tvalue *to = tn_map_get(context, TN_KEY(*use));
+    if (to)
+        *use = to;
+}
+
+static void resolve_op(void *context, tn_top *op) { tn_top_uses(op, resolve, context); }
+
+/* ---- loops of products ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct product_loop {
+    tn_top *loop, *dot, *sum;
+    int64_t step, strip; /* of the loop; of the product's k */
+    tn_tvalue *start;    /* where the strip starts: the index, or strip * index; NULL: nothing asks */
+    tn_dim whole;        /* turns * strip; NULL: no size says */
+} product_loop;
+
+typedef struct uses {
+    const tn_tvalue *of;
+    int n;
+} uses;
+
+static void count_use(void *context, tn_tvalue **use)
+{
+    uses *u = context;
+    u->n += *use == u->of;
+}
+
+static int uses_in(const tn_tblock *block, const tn_tvalue *v)
+{
+    uses u = {v, 0};
+    for (tn_top *op = block->first; op; op = op->next)
+        tn_top_uses(op, count_use, &u);
+    return u.n;
+}
+
+static bool is_quiet(const tn_top *op)
+{
+    return op->code == TN_T_load || op->code == TN_T_yield || (!op->nregions && (tn_top_traits(op->code) & TN_T_PURE) && op->code != TN_T_asm);
+}
+
+/* The loop only adds one product a turn to what it carries. */
+static bool find_product(tn_top *loop, product_loop *p)
+{
+    tn_tblock *body = loop->region[0];
+    if (loop->nresults != 1)
+        return false;
+    tn_top *sum = body->last->operand[0]->def;
+    if (!sum || sum->block != body || sum->code != TN_T_map || sum->fn != TN_S_add)
+        return false;
+    bool second = sum->operand[0] == &body->arg[1];
+    tn_top *dot = sum->operand[second]->def;
+    if (!dot || dot->code != TN_T_dot || dot->block != body || sum->operand[!second] != &body->arg[1] || uses_in(body, &body->arg[1]) != 1 ||
+        uses_in(body, sum->result) != 1 || uses_in(body, dot->result) != 1)
+        return false;
+    for (const tn_top *op = body->first; op; op = op->next)
+        if (!is_quiet(op) || (op->code == TN_T_dot && op != dot))
+            return false;
+    *p = (product_loop){.loop = loop, .dot = dot, .sum = sum};
+    return true;
+}
+
+static tn_tvalue *find_start(const product_loop *p)
+{
+    const tn_tblock *body = p->loop->region[0];
+    if (p->step == p->strip)
+        return body->arg;
+    for (const tn_top *op = body->first; op; op = op->next)
+        if (op->code == TN_T_map && op->fn == TN_S_mul && op->operand[0] == body->arg && op->operand[1]->def && op->operand[1]->def->code == TN_T_const &&
+            op->operand[1]->def->number.i == p->strip)
+            return op->result;
+    return NULL;
+}
+
+/* Index 0, step, … with one strip of k a turn. */
+static bool walks_strips(recover *R, product_loop *p)
+{
+    const tn_top *lo = p->loop->operand[0]->def, *step = p->loop->operand[2]->def;
+    const tn_ttype *left = &p->dot->operand[0]->type;
+    tn_extent k = left->extent[left->rank - 1];
+    if (!lo || lo->code != TN_T_const || lo->number.i != 0 || !step || step->code != TN_T_const || k.param)
+        return false;
+    p->step = step->number.i;
+    p->strip = k.size;
+    if (p->step != 1 && p->step != p->strip)
+        return false;
+    p->start = find_start(p);
+    tn_dim limit = recover_bound_dim(R, p->loop->operand[1]), strip = tn_dim_const(R->session, p->strip);
+    tn_dim turns = limit && p->step != 1 ? tn_dim_ceildiv(R->session, limit, strip) : limit;
+    p->whole = turns && recover_multiply(R, turns, strip, &turns) ? turns : NULL;
+    return true;
+}
+
+/* The k axis of operand `side` is a dimension of its load that the strips walk; -1: none. */
+static int walked_dimension(const product_loop *p, int side)
+{
+    const tn_tvalue *v = p->dot->operand[side];
+    int axis = v->type.rank - 1 - side;
+    while (v->def && (v->def->code == TN_T_map || v->def->code == TN_T_cast || v->def->code == TN_T_bitcast || v->def->code == TN_T_permute)) {
+        axis = v->def->code == TN_T_permute ? v->def->axis[axis] : axis;
+        v = v->def->operand[0];
+    }
+    const tn_top *load = v->def && v->def->code == TN_T_load && v->def->block == p->dot->block ? v->def : NULL;
+    for (int d = 0; load && p->start && d < load->view->rank; d++)
+        if (load->subscript[d].block && load->subscript[d].axis[0] == axis && load->subscript[d].value == p->start)
+            return d;
+    return -1;
+}
+
+static tn_top *load_of(const product_loop *p, int side)
+{
+    const tn_tvalue *v = p->dot->operand[side];
+    while (v->def->code != TN_T_load)
+        v = v->def->operand[0];
+    return v->def;
+}
+
+/* What the loads do not bound along k, the turns do: so the lowering finds which k there are. */
+static void bound_by_turns(recover *R, const product_loop *p)
+{
+    for (int side = 0; side < 2 && p->whole; side++) {
+        int d = walked_dimension(p, side);
+        tn_top *load = d < 0 ? NULL : load_of(p, side);
+        if (!load || !load->subscript[d].inside || load->view->nguards || load->view->panel)
+            continue;
+        tn_dim shape[TN_MAX_RANK];
+        memcpy(shape, load->view->shape, sizeof shape);
+        shape[d] = p->whole;
+        load->view = recover_view(R, load->view->buffer, load->view->rank, shape, load->view->stride, load->view->offset, load->view->padded, load->view->padding);
+        load->subscript[d].inside = false;
+    }
+}
+
+/* A size that the k of a load ends at, if so many strips are the loop's turns; else all turns. */
+static tn_tvalue *limit_of(recover *R, const product_loop *p, tn_tbuilder *b)
+{
+    tn_dim strip = tn_dim_const(R->session, p->strip);
+    for (int side = 0; side < 2 && p->whole; side++) {
+        int d = walked_dimension(p, side);
+        tn_dim shape = d < 0 || load_of(p, side)->subscript[d].inside ? NULL : load_of(p, side)->view->shape[d];
+        if (shape && tn_dim_eq(R->session, tn_dim_mul(R->session, tn_dim_ceildiv(R->session, shape, strip), strip), p->whole))
+            return tn_t_size(b, shape);
+    }
+    if (p->whole)
+        return tn_t_size(b, p->whole);
+    tn_tvalue *hi = tn_t_cast(b, p->loop->operand[1], TN_I64);
+    return p->step == p->strip ? hi : tn_t_map2(b, TN_S_mul, hi, tn_t_index(b, p->strip));
+}
+
+/* The body's operations become those of the fold; the index is computed from the strip's start where it is still asked for. */
+static void move_body(recover *R, const product_loop *p, tn_top *fold)
+{
+    tn_tblock *from = p->loop->region[0], *to = fold->region[0];
+    tn_tvalue *start = &to->arg[0], *index = from->arg;
+    bool apart = p->step != p->strip;
+    start->name = index->name;
+    tn_top_unlink(p->sum);
+    tn_top_unlink(from->last);
+    if (apart && p->start)
+        tn_top_unlink(p->start->def);
+    tn_tbuilder b = tn_tbuilder_at(R->kernel, to, p->loop->loc);
+    if (p->start)
+        *tn_map_at(&R->became, TN_KEY(p->start)) = start;
+    if (apart && uses_in(from, index))
+        *tn_map_at(&R->became, TN_KEY(index)) = tn_t_map2(&b, TN_S_div, start, tn_t_index(&b, p->strip));
+    for (tn_top *op = from->first, *next; op; op = next) {
+        next = op->next;
+        op->block = to;
+        for (int i = 0; i < op->nresults; i++)
+            op->result[i].block = to;
+        op->prev = to->last;
+        op->next = NULL;
+        *(op->prev ? &op->prev->next : &to->first) = op;
+        to->last = op;
+    }
+    tn_t_yield(&b, &p->dot->result, 1);
+}
+
+static void become_fold(recover *R, product_loop *p)
+{
+    bound_by_turns(R, p);
+    tn_extent strip = tn_extent_const(p->strip);
+    tn_tblock block = {.arg = NULL};
+    tn_tbuilder b = tn_tbuilder_at(R->kernel, &block, p->loop->loc);
+    tn_tvalue *limit = limit_of(R, p, &b), *init = p->loop->operand[3];
+    tn_top *fold = tn_t_fold(&b, 1, &limit, &strip, 0, NULL);
+    fold->label = p->loop->label;
+    move_body(R, p, fold);
+    tn_dtype dtype = p->dot->result->type.dtype;
+    tn_number zero = tn_number_from_int(dtype, 0);
+    tn_t_fold_finish(&b, fold, &zero, 1);
+    tn_t_combine_fn(&b, fold->region[1], TN_S_add, dtype);
+    const tn_number *start = recover_constant_of(init);
+    tn_tvalue *result = start && tn_number_same(dtype, *start, zero) ? fold->result : tn_t_map2(&b, TN_S_add, init, fold->result);
+    result->name = p->loop->result->name;
+    *tn_map_at(&R->became, TN_KEY(p->loop->result)) = result;
+    recover_insert_before(&block, p->loop);
+    tn_top_unlink(p->loop);
+}
+
+static void find_folds(recover *R, tn_tblock *block)
+{
+    product_loop p;
+    for (tn_top *op = block->first, *next; op; op = next) {
+        next = op->next;
+        if (op->code == TN_T_for && find_product(op, &p) && walks_strips(R, &p)) {
+            become_fold(R, &p);
+            continue;
+        }
+        for (int r = 0; r < op->nregions; r++)
+            find_folds(R, op->region[r]);
+    }
+}
+
+void recover_folds(recover *R)
+{
+    find_folds(R, R->kernel->body);
+    tn_tile_walk(R->kernel->body, resolve_op, &R->became);
+}
