@@ -13,7 +13,8 @@
  * What may remain, for the emitter: casts of all other types; on f32 and f64 neg abs sign floor ceil trunc round_even
  * round_away sqrt rsqrt is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all
  * functions of integers and bool (with the meaning that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8
- * (their product and sum need f64); complex functions; and every other function of f64, which is the C library's.
+ * (their product and sum need f64); complex functions; every other function of f64, which is the C library's; and
+ * atomics of any function of two operands, for which the emitter makes a loop of compare and swap where no instruction does it.
  *
  * Needs: vectorize before it (it counts operations as they stand). Keeps: all stage rules; size linear, the factor is
  * bounded by vecmath.c's longest function. Running it twice changes nothing. */

@@ -34,8 +34,8 @@
  * lanes don't exchange values, so results don't depend on it.
  *
  * Stays scalar (the loop becomes serial, which is always right): a loop within with bounds that vary or of kind
- * `vector` (then the inner one is widened), `while`, atomics, traps, stores to one place from all iterations, varying
- * offsets into lane buffers, vectors in the body, complex and sub-byte elements, varying `if`s that would need masks
+ * `vector` (then the inner one is widened), `while`, atomics, cas, print, traps, stores to one place from all
+ * iterations, varying offsets into lane buffers, vectors in the body, complex and sub-byte elements, varying `if`s that would need masks
  * the machine lacks.
  *
  * Needs: nothing; better after simplify. Keeps: size linear in the body (at most six copies). Ensures: no `vector` loop
