@@ -167,7 +167,7 @@ static tn_status lower_graph(optimizer *o, const tn_graph *graph)
 
 static tn_status opt_graph(optimizer *o, const char *source, size_t len)
 {
-    tn_module *module;
+    tn_graph_module *module;
     tn_opt_options options = {.verify = true, .print_after = o->c->print_after};
     TN_TRY(tn_graph_parse(o->session, o->c->file, source, len, &module));
     for (size_t i = 0; i < module->graphs.len; i++) {

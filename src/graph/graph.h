@@ -175,10 +175,10 @@ struct tn_graph {
     /* Facts that a run checks before it starts: pairs of dimensions that must be equal, with the node that needs it. */
     TN_VEC(struct tn_dim_equal { tn_dim a; tn_dim b; tn_loc loc; }) equal;
 };
-typedef struct tn_module {
+typedef struct tn_graph_module {
     tn_session *session;
     TN_VEC(tn_graph *) graphs;
-} tn_module;
+} tn_graph_module;
 
 const char *tn_op_name(tn_opcode code);
 tn_opcode tn_op_from_name(const char *name);  /* TN_OP_COUNT: unknown */
@@ -259,7 +259,7 @@ static inline bool tn_has_one_use(const tn_value *v) { return v->uses && !v->use
 void tn_text_graph(tn_text *text, const tn_graph *graph);    /* with the `symbols` lines that it needs before it */
 /* Constants that store more than max_elements as dense<...>, which does not read back; max_elements < 0: none. */
 void tn_text_graph_elided(tn_text *text, const tn_graph *graph, int64_t max_elements);
-tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_module **out);
+tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_graph_module **out);
 /* Dominance, types re-inferred and compared, terminators, region signatures, use lists. A failure is TN_INVALID with a
  * diagnostic when the graph came from text, and our bug when it came from a pass. */
 tn_status tn_graph_verify(const tn_graph *graph);

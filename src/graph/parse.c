@@ -669,7 +669,7 @@ static bool read_output_names(struct parser *p, name_list *names)
 }
 
 /* graph = "graph" "@" name arguments [output names] "{" {operation} "}" */
-static bool read_graph(struct parser *p, tn_module *module)
+static bool read_graph(struct parser *p, tn_graph_module *module)
 {
     const char *name;
     name_list outputs = {0};
@@ -710,11 +710,11 @@ static bool read_symbols(struct parser *p)
     return p->session->errors == errors || fail(p, "in this declaration");
 }
 
-tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_module **out)
+tn_status tn_graph_parse(tn_session *session, const char *file, const char *source, size_t len, tn_graph_module **out)
 {
     const char *text = tn_strndup(&session->arena, source, len);
     struct parser p = {.session = session, .file = file ? tn_intern_z(session, file) : NULL, .at = text, .end = text + len, .line_start = text, .line = 1};
-    tn_module *module = TN_NEW(&session->arena, tn_module);
+    tn_graph_module *module = TN_NEW(&session->arena, tn_graph_module);
     size_t errors = session->errors;
     module->session = session;
     *out = NULL;

@@ -14,7 +14,7 @@ typedef struct tn_import_options {
 
 /* What an imported model keeps alive: mapped files. Weights point into them. */
 typedef struct tn_model {
-    tn_module *module;  /* graphs.at[0] is the model */
+    tn_graph_module *module;  /* graphs.at[0] is the model */
     const char *format; /* "onnx" */
     int64_t opset;      /* of the default domain */
     const char *producer;

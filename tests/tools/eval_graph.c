@@ -24,7 +24,7 @@ static bool write_tensor(const tn_tensor *t)
 static tn_status run(tn_session *session, tn_arena *arena, const char *path)
 {
     tn_file file = {0};
-    tn_module *module = NULL;
+    tn_graph_module *module = NULL;
     TN_TRY(tn_file_map(session, path, &file));
     tn_status status = tn_graph_parse(session, path, (const char *)file.data, file.size, &module);
     tn_file_unmap(&file);

@@ -27,7 +27,7 @@ static inline void run_end(tn_eval_run *run)
 /* Parses the graph `body` is part of: arguments, then a body. A test that does not parse fails. */
 static inline void run_parse(tn_eval_run *run, const char *source)
 {
-    tn_module *module = NULL;
+    tn_graph_module *module = NULL;
     *run = (tn_eval_run){0};
     if (tn_graph_parse(&run->session, "test.tn", source, strlen(source), &module) != TN_OK || module->graphs.len == 0) {
         tn_print_diags(&run->session, stderr);

@@ -58,7 +58,7 @@ static void end(tn_session *session)
     free(session);
 }
 
-static const char *print(tn_session *session, const tn_module *module)
+static const char *print(tn_session *session, const tn_graph_module *module)
 {
     tn_text text = {.arena = &session->arena};
     for (size_t i = 0; i < module->graphs.len; i++)
@@ -66,7 +66,7 @@ static const char *print(tn_session *session, const tn_module *module)
     return text.at;
 }
 
-static void verify(tn_session *session, const char *name, const tn_module *module)
+static void verify(tn_session *session, const char *name, const tn_graph_module *module)
 {
     for (size_t i = 0; i < module->graphs.len; i++)
         if (tn_graph_verify(module->graphs.at[i]) != TN_OK) {
@@ -78,7 +78,7 @@ static void verify(tn_session *session, const char *name, const tn_module *modul
 static void check_fixpoint(const char *name, struct source source)
 {
     tn_session *first = new_session(), *second = new_session();
-    tn_module *module, *again;
+    tn_graph_module *module, *again;
     bool expects_error = strstr(source.text, "RUN: not ") != NULL;
     tn_status status = tn_graph_parse(first, name, source.text, source.len, &module);
     if ((status != TN_OK) != expects_error) {
@@ -112,7 +112,7 @@ static void check_damaged(const char *name, struct source source)
     uint64_t random = 1;
     for (int i = 0; i < 200; i++) {
         tn_session *session = new_session();
-        tn_module *module = NULL;
+        tn_graph_module *module = NULL;
         char *copy = malloc(source.len + 1);
         memcpy(copy, source.text, source.len);
         size_t len = source.len;
@@ -142,7 +142,7 @@ static void test_elided(void **state)
     (void)state;
     tn_session *session = new_session();
     const char *source = "graph @f() {\n  %0 = constant dense<[1, 2, 3]> : i32[3]\n  return %0\n}\n";
-    tn_module *module;
+    tn_graph_module *module;
     assert_int_equal(tn_graph_parse(session, "f", source, strlen(source), &module), TN_OK);
     tn_text text = {.arena = &session->arena};
     tn_text_graph_elided(&text, module->graphs.at[0], 2);

@@ -8,7 +8,7 @@
 
 static tn_graph *parse(tn_session *session, const char *text)
 {
-    tn_module *module = NULL;
+    tn_graph_module *module = NULL;
     tn_status status = tn_graph_parse(session, "test", text, strlen(text), &module);
     if (status != TN_OK)
         tn_print_diags(session, stdout);

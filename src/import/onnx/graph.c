@@ -578,7 +578,7 @@ static tn_status import(onnx_ctx *c, const uint8_t *data, size_t size)
     TN_TRY(check_versions(c));
     c->model->producer = onnx_text(c, proto->producer_name);
     TN_TRY(onnx_check_operators(c));
-    tn_module *module = TN_NEW(arena, tn_module);
+    tn_graph_module *module = TN_NEW(arena, tn_graph_module);
     module->session = c->session;
     const char *name = onnx_text(c, proto->graph->name);
     tn_graph *graph = tn_graph_new(c->session, name[0] ? identifier(c, name) : "main");
