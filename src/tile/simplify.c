@@ -58,11 +58,20 @@ static bool all_present(const tn_top *op, int first, int end)
     return true;
 }
 
+/* Does the load's view have every element that it could name? */
+static bool has_all_elements(const tn_top *load)
+{
+    for (int d = 0; d < load->view->rank; d++)
+        if (!tn_dim_is(load->view->shape[d], TN_TILE_ANY) || !tn_fact_present(load->subscript[d].value))
+            return false;
+    return load->view->nguards == 0;
+}
+
 static bool gives_present(const tn_top *op)
 {
     switch (op->code) {
     case TN_T_load:
-        return op->view->padded;
+        return op->view->padded || has_all_elements(op);
     case TN_T_load_ptr: /* a lane that is not loaded is `other` */
         return op->noperands == 3 ? tn_fact_present(op->operand[2]) : op->noperands == 1 && tn_fact_present(op->operand[0]);
     case TN_T_atomic:
