@@ -1,7 +1,10 @@
 /* What the files of the front end share after parsing: the values that names stand for, the compiler's state, and who offers what.
  *
  *   module.c    units, global names, imports, decorators
+ *   kernel.c    what triton.h promises: arguments, configurations, the kernel's frame
  *   compile.c   functions and statements; how names flow through branches and loops
+ *   flow.c      values that come from two places: branches, loops
+ *   python.c    Python's functions, and those of triton for host code
  *   expr.c      expressions; dispatch of operators, attributes, subscripts and calls
  *   constant.c  Python's own arithmetic, on constants: floor division, unbounded enough integers, strings, tuples
  *   type.c      Triton's arithmetic, on tensors: promotion, broadcasting, conversions, operators
@@ -95,6 +98,9 @@ typedef struct tn_tcompiler {
     int depth;                  /* of calls: recursion is refused */
     bool constants_only;        /* decorators and defaults: nothing may be built */
     bool scalars_only;          /* in a combine function: only pure scalar operations may be built */
+    size_t nodes;               /* of the syntax tree compiled so far, each as often as it was unrolled or inlined */
+    int regions;                /* branches and loops around the statement */
+    tn_map carried, partial;    /* loop -> what it carried last; `if` -> it returns on some ways only (compile.c) */
 } tn_tcompiler;
 
 /* ---- module.c ---------------------------------------------------------------------------------------------------------- */
