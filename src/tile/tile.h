@@ -163,15 +163,14 @@ struct tn_tblock {
  *   vector-axis     of a fold or store: which tile axis the vectors walk (default: the last)
  *   lanes           of a fold: partial results kept (default 4 vectors)
  *   rows, columns   of a dot: register tile (default: the machine's)
- *                   of a store: the same of parameter number `prefetch-buffer`, which lies as the stored view does
- *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
- *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
- *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)
- *   prefetch-buffer of such a load: the parameter to ask for instead, which lies as the loaded view does (a result's row, before it is written)
- *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
- *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
- *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use)
  *   unroll          of a dot: values of k an iteration (default: the machine's)
+ *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
+ *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
+ *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use; default: 1 in the
+ *                   second nest that reads a row)
+ *   prefetch-buffer of such a load: the parameter to ask for instead, which lies as the loaded view does (a result's row, before it is written)
+ *   keep            of an operation with one result: 1: the tile is written to memory by the first nest that computes it, and read by later ones; 0: it is
+ *                   computed again each time (default by what it costs)
  * An unknown label or key is an error of the verifier. */
 typedef struct tn_schedule_entry {
     const char *label, *key;

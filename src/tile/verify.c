@@ -815,7 +815,7 @@ static bool check_header(verifier *v)
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------- */
 
-enum { ON_KERNEL = 1, ON_FOLD = 2, ON_STORE = 4, ON_DOT = 8, ON_LOAD = 16 };
+enum { ON_KERNEL = 1, ON_FOLD = 2, ON_STORE = 4, ON_DOT = 8, ON_LOAD = 16, ON_VALUE = 32 };
 static const struct {
     const char *key;
     unsigned on;
@@ -824,7 +824,7 @@ static const struct {
     {"threads-grain", ON_KERNEL, 1, INT64_MAX}, {"vector-axis", ON_FOLD | ON_STORE, 0, TN_TILE_RANK - 1}, {"lanes", ON_FOLD, 1, 4096},
     {"rows", ON_FOLD | ON_DOT, 1, 64},          {"columns", ON_FOLD | ON_DOT, 1, 4096},
     {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 0, 64},
-    {"prefetch-buffer", ON_LOAD, 0, 1 << 16},
+    {"prefetch-buffer", ON_LOAD, 0, 1 << 16},   {"keep", ON_LOAD | ON_VALUE, 0, 1},
     {"strip", ON_FOLD | ON_DOT, 0, 1 << 20},    {"ahead", ON_FOLD | ON_DOT, 0, 64},
 };
 
@@ -835,6 +835,7 @@ static unsigned kind_of(const tn_top *op)
            : op->code == TN_T_store                           ? ON_STORE
            : op->code == TN_T_dot                             ? ON_DOT
            : op->code == TN_T_load                            ? ON_LOAD
+           : op->nregions == 0 && op->nresults == 1           ? ON_VALUE
                                                               : 0;
 }
 

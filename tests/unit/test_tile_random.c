@@ -195,14 +195,14 @@ static tn_tvalue *partner(generator *g, const tn_tvalue *x, tn_dtype dtype)
 
 static tn_tvalue *map(generator *g)
 {
-    static const tn_scalar unary[] = {TN_S_neg, TN_S_abs, TN_S_not, TN_S_sign}, binary[] = {TN_S_add, TN_S_sub, TN_S_mul, TN_S_max, TN_S_min, TN_S_xor, TN_S_rem};
+    static const tn_scalar unary[] = {TN_S_neg, TN_S_abs, TN_S_not, TN_S_sign}, binary[] = {TN_S_add, TN_S_sub, TN_S_mul, TN_S_max, TN_S_min, TN_S_xor, TN_S_rem, TN_S_div};
     static const tn_scalar test[] = {TN_S_eq, TN_S_lt, TN_S_ge};
     tn_tvalue *x = any_integer(g);
     switch (below(g, 4)) {
     case 0:
         return tn_t_map1(&g->b, unary[below(g, 4)], x);
     case 1:
-        return tn_t_map2(&g->b, binary[below(g, 7)], x, partner(g, x, TN_I32));
+        return tn_t_map2(&g->b, binary[below(g, 8)], x, partner(g, x, TN_I32));
     case 2:
         return tn_t_map2(&g->b, test[below(g, 3)], x, partner(g, x, TN_I32));
     default:

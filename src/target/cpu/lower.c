@@ -229,7 +229,8 @@ static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
 static bool find_bound(const lower *L, const tn_tvalue *v, int axis, tn_axis_search *search, axis_bound *out)
 {
     const tn_top *op = v->def;
-    if (!op || (tn_map_get(&L->places, TN_KEY(v)) && op->code != TN_T_load)) /* a load that was taken early keeps its bounds */
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    if (!op || (p && !p->kept && op->code != TN_T_load)) /* a load that was taken early keeps its bounds */
         return false;
     if (op->code == TN_T_load)
         return !op->view->padded && subscript_bound(op, axis, out);
@@ -423,25 +424,11 @@ access lower_resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *cons
     return a;
 }
 
-/* Asks for the element that the program `ahead` of this one will load here: along the innermost grid coordinate that moves the load. */
-static void prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *offset)
-{
-    int64_t ahead = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch", -1) : -1;
-    const tn_trange *innermost = L->kernel->grid.len ? &L->kernel->grid.at[L->kernel->grid.len - 1] : NULL;
-    for (int d = 0; ahead >= 0 && innermost && d < op->view->rank; d++)
-        if (op->subscript[d].value == innermost->value) {
-            tn_lvalue *by = times_dim(L, b, tn_l_index(b, ahead * innermost->step.size), op->view->stride[d]);
-            tn_l_prefetch(b, L->buffer[tn_schedule_get(&L->kernel->schedule, op->label, "prefetch-buffer", op->view->buffer)],
-                          tn_l_fn2(b, TN_S_add, offset, by), 2);
-            return;
-        }
-}
-
 static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     access a = lower_resolve(L, b, op, idx);
-    prefetch_ahead(L, b, op, a.offset);
     const tn_view *view = op->view;
+    lower_prefetch_ahead(L, b, op, L->buffer[view->buffer], a.offset);
     tn_dtype dtype = op->result->type.dtype;
     tn_lvalue *other = a.exists && view->padded ? tn_l_const(b, tn_lscalar(dtype), view->padding) : NULL;
     tn_lvalue *v = tn_l_load(b, L->buffer[view->buffer], a.offset, 1, a.exists, other);
@@ -610,7 +597,7 @@ static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lva
     return (element){lower_frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
 }
 
-static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     const tn_top *op = v->def;
     tn_lvalue *at[TN_TILE_RANK];
@@ -713,6 +700,7 @@ tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalu
 static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     tn_lvalue *present = p->present ? tn_l_load(b, p->present->buffer, lower_place_offset(b, p->present, v->type.rank, idx), 1, NULL, NULL)
+                         : p->kept  ? lower_present(L, b, v, idx)
                          : v->def   ? lower_place_present(L, b, v->def, idx)
                                     : NULL;
     tn_lvalue *value = tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL);
@@ -730,7 +718,7 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
     if (found)
         return found->element;
     const place *p = tn_map_get(&L->places, TN_KEY(v));
-    element e = p ? place_element(L, b, p, v, idx) : compute_element(L, b, v, idx);
+    element e = p ? place_element(L, b, p, v, idx) : lower_compute_element(L, b, v, idx);
     if (L->status == TN_OK)
         lower_memo(L, v, idx, e);
     return e;
@@ -1002,6 +990,7 @@ static void store_row(lower *L, tn_lbuilder b, const tn_top *op, int vector, tn_
     axis_bound bound = lower_store_bound(op, vector);
     scope s = lower_open(L);
     idx[vector] = lower_open_axis(L, &b, vector, op->operand[0]->type.extent[vector].size, &bound, TN_FOR_VECTOR);
+    lower_fill(L, &b, idx);
     lower_store_element(L, &b, op, idx);
     b.block->last->stream = stream && b.block->last->code == TN_L_store;
     lower_close(L, s);
@@ -1181,6 +1170,7 @@ static void folding_elements(lower *L, tn_lbuilder *b, const folding *f, tn_lval
 {
     for (int i = 0; i < f->n; i++)
         x[i] = lower_element(L, b, f->value[i], idx);
+    lower_fill(L, b, idx);
     x[0].present = lower_and(b, x[0].present, below_limits(L, b, f, idx));
     if (f->body)
         for (const tn_top *op = f->body->first; op; op = op->next)
@@ -1568,6 +1558,28 @@ static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_scalar(L, b, &op->result[i]); /* read once, not in every nest that uses it */
 }
 
+/* A reduction computes its operands at its own index, a store what it stores. */
+bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v)
+{
+    axis_bound nest[TN_TILE_RANK];
+    if (op->code == TN_T_reduce && !op->ordered) {
+        folding f = folding_of(op);
+        for (int a = 0; a < f.value[0]->type.rank; a++)
+            nest[a] = folding_bound(L, &f, a);
+        for (int i = 0; i < f.n; i++)
+            if (lower_fills(L, f.value[i], v, nest))
+                return true;
+    }
+    turned t = {.n = 0};
+    if (op->code == TN_T_store && op->operand[0]->type.rank > 0) {
+        find_turned(L, op, op->operand[0], store_vector_axis(L, op), &t);
+        for (int a = 0; a < op->operand[0]->type.rank; a++)
+            nest[a] = lower_store_bound(op, a);
+        return t.n == 0 && !lower_ends_product(L, op) && lower_fills(L, op->operand[0], v, nest);
+    }
+    return false;
+}
+
 /* ---- control ---------------------------------------------------------------------------------------------------------------------- */
 
 static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place *const *state, int n)
@@ -1733,7 +1745,7 @@ static bool must_load_now(lower *L, const tn_top *load)
     bool written = false;
     const tn_top *store = NULL; /* uses what it may write */
     for (const tn_top *op = load->next; op; op = op->next) {
-        bool uses = lower_depends_on(op, &marked);
+        bool uses = lower_depends_on(op, &marked) || lower_keeps_marked(L, op, &marked);
         if (uses && written)
             return true;
         if (lower_writes(L, op, buffer)) {
@@ -1744,7 +1756,7 @@ static bool must_load_now(lower *L, const tn_top *load)
             written = true;
         }
         written |= !local && lower_synchronises(op);
-        if (uses && !is_done_at_once(L, op))
+        if (uses && !is_done_at_once(L, op) && !lower_keeps_all_of(L, op))
             for (int i = 0; i < op->nresults; i++)
                 *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
     }
@@ -1847,8 +1859,13 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
 
 static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
-    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+    lower_survey(L, block);
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
+        L->nest++;
+        lower_keep_before(L, b, op);
         lower_op(L, b, op);
+        lower_keep_after(L);
+    }
 }
 
 static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
@@ -1891,7 +1908,7 @@ tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     TN_TRY(tn_tile_bind(kernel));
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
-    L->roots.arena = L->wide.arena = L->memory.arena = L->guarded.arena = &L->arena;
+    L->readers.arena = L->roots.arena = L->wide.arena = L->memory.arena = L->guarded.arena = &L->arena;
     L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
     L->func = tn_lfunc_new(session, kernel->name);
     lower_find_roots(L);

@@ -56,6 +56,19 @@ typedef struct guarded_loads {
     const tn_top **at;
 } guarded_loads;
 
+/* A value that is kept in memory for later nests; `first`: the operation that computes it. */
+typedef struct kept {
+    const tn_tvalue *value;
+    const tn_top *first;
+    place *place;
+} kept;
+
+/* The nests that read a load's tile. */
+typedef struct readers {
+    int64_t last; /* as lower's `nest` */
+    int n;
+} readers;
+
 typedef struct lower {
     tn_session *session;
     tn_arena arena; /* of this lowering alone */
@@ -74,6 +87,10 @@ typedef struct lower {
     tn_map gathered;    /* gather -> place of its source, frozen */
     tn_map memo_head;   /* tn_tvalue -> size_t */
     tn_map pending;     /* results of products that wait for the store that ends them: tn_tvalue -> tn_top */
+    tn_map readers;     /* load -> readers */
+    int64_t nest;       /* number of the operation that is being lowered */
+    TN_VEC(kept) kept;
+    TN_VEC(kept *) filling; /* by the nest that is being made */
     TN_VEC(memo_entry) memo;
     TN_VEC(fact) facts;
     tn_status status; /* the first failure; lowering stops soon after */
@@ -152,6 +169,29 @@ bool lower_leave_to_store(lower *L, const tn_top *load, const tn_top *store);
 /* A store that loads were left to: lowered by `now`, lane by lane or behind its loads; false: there are none. */
 bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*now)(lower *L, tn_lbuilder *b, const tn_top *store));
 
+/* lower_ahead.c: asks for what the next program's load will read, where that pays. */
+void lower_prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *buffer, tn_lvalue *offset);
+
+/* lower_keep.c */
+/* Decides which values of a block are kept, before it is lowered. */
+void lower_survey(lower *L, const tn_tblock *block);
+/* Around the lowering of an operation: fills what is to be kept, or lets the operation's nest fill it. */
+void lower_keep_before(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_keep_after(lower *L);
+/* Is `op` where a kept value is computed whose operands are in the set? */
+bool lower_keeps_marked(const lower *L, const tn_top *op, const tn_map *marked);
+/* The result is kept, and nothing that it was computed from is asked for again later, not even to tell which elements exist. */
+bool lower_keeps_all_of(const lower *L, const tn_top *op);
+/* Stores what the nest fills, at its index. */
+void lower_fill(lower *L, tn_lbuilder *b, tn_lvalue *const *idx);
+/* Does a nest over `from`, with these bounds, compute all elements of v at its own index? */
+bool lower_fills(lower *L, const tn_tvalue *from, const tn_tvalue *v, const axis_bound *nest);
+/* The same of the nest that the operation will be (lower.c knows). */
+bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v);
+/* Whether an element exists, by its expression; NULL: surely. */
+tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
+element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx); /* though it lies in a place */
+
 /* lower_lines.c */
 void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op);
 void lower_sort(lower *L, tn_lbuilder *b, const tn_top *op);
@@ -161,6 +201,7 @@ void lower_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op); /* `order tr
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op);
+bool lower_ends_product(lower *L, const tn_top *store); /* products wait for this store */
 /* If `store` ends products that wait for it, computes them with the store as their epilogue and returns true. */
 bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store);
 

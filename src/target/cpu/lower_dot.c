@@ -509,6 +509,15 @@ static void find_pending(lower *L, const tn_tvalue *v, tn_map *seen, const tn_to
             find_pending(L, v->def->operand[i], seen, found, n);
 }
 
+bool lower_ends_product(lower *L, const tn_top *store)
+{
+    const tn_top *found[8];
+    int n = 0;
+    tn_map seen = {.arena = &L->arena};
+    find_pending(L, store->operand[0], &seen, found, &n);
+    return n > 0;
+}
+
 bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store)
 {
     const tn_top *found[8];

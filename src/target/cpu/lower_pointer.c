@@ -367,6 +367,7 @@ element lower_load_ptr_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
     bool has_other = op->noperands > 2 && a.exists;
     if (has_other)
         other = lower_element(L, b, op->operand[2], idx);
+    lower_prefetch_ahead(L, b, op, pointed_memory(L, op), a.offset);
     tn_lvalue *v = tn_l_load(b, pointed_memory(L, op), a.offset, 1, a.exists, has_other ? other.value : NULL);
     return (element){v, load_ptr_present(b, &a, has_other ? &other : NULL)};
 }
