@@ -146,7 +146,8 @@ tn_ast *tn_parse_node(tn_parser *p, tn_ast_kind kind, const tn_token *start, tn_
 
 tn_ast *tn_parse_node_pending(tn_parser *p, tn_ast_kind kind, const tn_token *start, size_t mark)
 {
-    tn_ast *node = tn_parse_node(p, kind, start, p->pending.at + mark, p->pending.len - mark);
+    size_t n = p->pending.len - mark;
+    tn_ast *node = tn_parse_node(p, kind, start, n ? p->pending.at + mark : NULL, n);
     p->pending.len = mark;
     return node;
 }
