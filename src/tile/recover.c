@@ -253,6 +253,8 @@ static bool add_dimension(access *a, tn_dim shape, tn_dim stride, tn_subscript s
 {
     if (a->ndims == TN_MAX_RANK)
         return refuse(a, "the access has too many parts");
+    if (tn_dim_is_const(shape) && shape->value < 0) /* no element is there */
+        shape = number(a, 0);
     a->dim[a->ndims++] = (dimension){shape, stride, subscript};
     return true;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEST_BUFFERS = 12, TEST_SYMBOLS = 8, TEST_KNOBS = 8 };
+enum { TEST_BUFFERS = 12, TEST_SYMBOLS = 24, TEST_KNOBS = 8 };
 
 /* Sizes of symbols, extents of parameters, entries of the schedule ("label key" or "key"). */
 typedef struct setting {
