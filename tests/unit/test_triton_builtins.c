@@ -329,6 +329,26 @@ static void reductions(void **state)
     }
 }
 
+/* Builtins that the prelude builds on. NaN sorts as the greatest number; a named maxnum skips it. */
+static void named_functions(void **state)
+{
+    (void)state;
+    float x[8] = {3, -1, NAN, 1, -5, 9, 2, 6}, out[48] = {0};
+    int32_t ints[8], y[8] = {1, -2, 3, -4, 5, -6, 7, -8};
+    static const char text[] = "import triton.language as tl\nimport triton\n@triton.jit\ndef f(a, b):\n    return a * b + 1\n"
+        "@triton.jit\ndef k(px, pout, pi, py):\n    r = tl.arange(0, 8)\n    x = tl.load(px + r)\n"
+        "    tl.store(pout + r, tl._sort(x, 0, False))\n    tl.store(pout + 8 + r, tl._sort(x, 0, True))\n    tl.store(pout + 16 + r, tl._flip(x, 0))\n"
+        "    tl.store(pout + 24 + tl.arange(0, 4), tl._slice(x, 0, 4, 4))\n    tl.store(pout + 28, tl._reduce(x, 0, 'maxnum'))\n"
+        "    tl.store(pout + 29, tl._reduce(x.reshape(2, 4), None, 'max'))\n    tl.store(pout + 32 + r, tl._scan(x, 0, 'minnum', reverse=True))\n"
+        "    tl.store(pout + 40 + r, tl._map('select', r < 4, x, 0))\n    tl.store(pi + r, tl._map('popcnt', r))\n"
+        "    tl.store(py + r, tl.map_elementwise(f, tl.load(py + r), r))\n";
+    RUN(text, 1, ARRAY("*f32", x), ARRAY("*f32", out), ARRAY("*i32", ints), ARRAY("*i32", y));
+    expect_floats(out, (const float[]){-5, -1, 1, 2, 3, 6, 9, NAN, NAN, 9, 6, 3, 2, 1, -1, -5, 6, 2, 9, -5, 1, NAN, -1, 3, -5, 9, 2, 6, 9, NAN}, 30);
+    expect_floats(out + 32, (const float[]){-5, -5, -5, -5, -5, 2, 2, 6, 3, -1, NAN, 1, 0, 0, 0, 0}, 16);
+    expect_ints(ints, (const int32_t[]){0, 1, 1, 2, 1, 2, 2, 3}, 8);
+    expect_ints(y, (const int32_t[]){1, -1, 7, -11, 21, -29, 43, -55}, 8);
+}
+
 static void products(void **state)
 {
     (void)state;
@@ -555,7 +575,7 @@ int main(void)
         cmocka_unit_test(masks),    cmocka_unit_test(bools_and_casts_of_stores), cmocka_unit_test(block_pointers), cmocka_unit_test(descriptors),
         cmocka_unit_test(atomics),  cmocka_unit_test(shapes),                    cmocka_unit_test(programs),       cmocka_unit_test(functions),
         cmocka_unit_test(reductions), cmocka_unit_test(products),                cmocka_unit_test(scaled_products), cmocka_unit_test(debugging),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(refused),    cmocka_unit_test(named_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
