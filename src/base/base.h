@@ -123,6 +123,7 @@ struct tn_session {
     tn_map options;     /* const char * by name: --option NAME=VALUE */
     void (*progress)(void *context, const char *stage, size_t done, size_t total);
     void *progress_context;
+    struct tn_pools *pools; /* src/run: what kernels of users run on; NULL: none yet */
 };
 
 const char *tn_intern(tn_session *session, const char *text, size_t len); /* equal text, equal pointer; NUL-terminated */
@@ -248,6 +249,8 @@ tn_status tn_file_map_below(tn_session *session, tn_loc loc, const char *dir, co
 void tn_file_unmap(tn_file *file);
 /* Writes to a temporary file beside `path` and renames: a reader sees the old file or the whole new one. */
 tn_status tn_file_write(tn_session *session, const char *path, const void *data, size_t size);
+/* The same for a file that nobody else may read or write: mode 0600. */
+tn_status tn_file_write_private(tn_session *session, const char *path, const void *data, size_t size);
 
 /* ---- machine ------------------------------------------------------------------------------------------------------- */
 

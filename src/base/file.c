@@ -129,12 +129,12 @@ static bool write_all(int fd, const char *data, size_t size)
 }
 
 /* Creates a file beside `path` under a name that nobody has; *name is that name. */
-static int create_beside(tn_arena *arena, const char *path, const char **name)
+static int create_beside(tn_arena *arena, const char *path, mode_t mode, const char **name)
 {
     int fd = -1;
     for (unsigned attempt = 0; attempt < 1000; attempt++) {
         *name = tn_format(arena, "%s.%d.%u.tmp", path, (int)gettid(), attempt);
-        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd >= 0 || errno != EEXIST)
             break;
     }
@@ -153,13 +153,13 @@ static tn_status write_special(tn_session *session, const char *path, const void
     return written ? TN_OK : tn_error(session, TN_IO, TN_NO_LOC, "cannot write '%s': %m", path);
 }
 
-tn_status tn_file_write(tn_session *session, const char *path, const void *data, size_t size)
+static tn_status write_file(tn_session *session, const char *path, mode_t mode, const void *data, size_t size)
 {
     struct stat info;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return write_special(session, path, data, size);
     const char *name;
-    int fd = create_beside(&session->arena, path, &name);
+    int fd = create_beside(&session->arena, path, mode, &name);
     if (fd < 0)
         return tn_error(session, TN_IO, TN_NO_LOC, "cannot create '%s': %m", path);
     bool written = write_all(fd, data, size);
@@ -170,4 +170,14 @@ tn_status tn_file_write(tn_session *session, const char *path, const void *data,
         return status;
     }
     return TN_OK;
+}
+
+tn_status tn_file_write(tn_session *session, const char *path, const void *data, size_t size)
+{
+    return write_file(session, path, 0666, data, size);
+}
+
+tn_status tn_file_write_private(tn_session *session, const char *path, const void *data, size_t size)
+{
+    return write_file(session, path, 0600, data, size);
 }

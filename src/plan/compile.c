@@ -26,18 +26,6 @@ static const char *canonical_text(tn_session *session, const tn_kernel *kernel)
     return open ? open : text.at;
 }
 
-static bool block_traps(const tn_lblock *block)
-{
-    for (const tn_lop *op = block->first; op; op = op->next) {
-        if (op->code == TN_L_trap)
-            return true;
-        for (int i = 0; i < op->nregions; i++)
-            if (block_traps(op->region[i]))
-                return true;
-    }
-    return false;
-}
-
 static bool has_sized_alloc(const tn_lblock *block)
 {
     for (const tn_lop *op = block->first; op; op = op->next) {
@@ -57,33 +45,38 @@ static int64_t fixed_scratch(const tn_lfunc *loop)
     return !has_sized_alloc(loop->body) && tn_kernel_scratch(loop, NULL, &bytes) ? bytes : -1;
 }
 
-static void find_sizes(tn_exec *exec, tn_exec_kernel *kernel)
-{
-    const tn_lfunc *loop = kernel->loop;
-    size_t buffers = (size_t)loop->nbuffers;
-    kernel->nsizes = (int)(loop->params.len - buffers) - 2; /* all but %begin, %end */
-    kernel->size = TN_NEW_ARRAY(&exec->session->arena, int, (size_t)kernel->nsizes + 1);
-    for (int i = 0; i < kernel->nsizes; i++)
-        kernel->size[i] = tn_plan_slot(exec, tn_dim_symbol(exec->session, loop->params.at[buffers + (size_t)i]->name));
-}
-
 static const char *default_passes(const tn_exec_options *options)
 {
     return options->loop_passes ? options->loop_passes : tn_loop_pipeline;
 }
 
-static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_kernel *tile)
+tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *options, const tn_machine *machine, tn_kernel *tile, tn_exec_kernel *out)
 {
-    tn_session *session = exec->session;
     tn_lfunc *loop;
     if (options->verify)
         TN_TRY(tn_tile_verify(tile));
-    TN_TRY(tn_cpu_lower(session, tile, exec->machine, &loop));
-    tn_pass_options pass = {.vector = exec->machine->vector};
+    TN_TRY(tn_cpu_lower(session, tile, machine, &loop));
+    tn_pass_options pass = {.vector = machine->vector};
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
-    tn_exec_kernel kernel = {.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = block_traps(loop->body)};
+    *out = (tn_exec_kernel){.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = tn_kernel_traps(loop)};
+    out->nsizes = (int)loop->params.len - loop->nbuffers - 2; /* all but %begin, %end */
+    return TN_OK;
+}
+
+static void find_sizes(tn_exec *exec, tn_exec_kernel *kernel)
+{
+    size_t buffers = (size_t)kernel->loop->nbuffers;
+    kernel->size = TN_NEW_ARRAY(&exec->session->arena, int, (size_t)kernel->nsizes + 1);
+    for (int i = 0; i < kernel->nsizes; i++)
+        kernel->size[i] = tn_plan_slot(exec, tn_dim_symbol(exec->session, kernel->loop->params.at[buffers + (size_t)i]->name));
+}
+
+static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_kernel *tile)
+{
+    tn_exec_kernel kernel;
+    TN_TRY(tn_plan_lower_kernel(exec->session, options, exec->machine, tile, &kernel));
     find_sizes(exec, &kernel);
-    TN_PUSH(&session->arena, &exec->kernels, kernel);
+    TN_PUSH(&exec->session->arena, &exec->kernels, kernel);
     return TN_OK;
 }
 

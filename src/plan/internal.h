@@ -6,6 +6,8 @@
 
 /* compile.c: the distinct kernels of the program, lowered and through the loop passes, into exec->kernels; every step's `kernel` is set. */
 tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options);
+/* compile.c: one kernel to loops, through the passes; all of *out but the code and where the sizes come from. Changes `tile`. */
+tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *options, const tn_machine *machine, tn_kernel *tile, tn_exec_kernel *out);
 /* compile.c: machine code of exec->kernels, linked. */
 tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options);
 /* steps.c: blocks, steps, positions, symbols, groups. */

@@ -109,6 +109,50 @@ tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_
 /* The same up to the Loop IR, as text. */
 tn_status tn_exec_loop_text(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_text *out);
 
+/* ---- kernels of users (kernel.c, cache.c) ------------------------------------------------------------------------------- */
+
+/* One kernel as machine code. What it is called with goes by names: a buffer's; a size is the number parameter of its name, else grid_x, grid_y or
+ * grid_z. Strings and arrays are the session's. */
+typedef struct tn_code {
+    const char *symbol;
+    const char **buffer, **size;
+    int nbuffers, nsizes;
+    int64_t scratch;         /* bytes a worker; -1: depends on the sizes, ask tn_kernel_scratch about `loop` */
+    bool traps;              /* scratch begins with the number of the assertion that failed, counted from 1: tn_code_assertion */
+    const tn_lfunc *loop;    /* NULL: the code was read from a file */
+    size_t pointer_accesses; /* that are no accesses of views */
+    const tn_diag *note;     /* what was missing for them */
+    size_t nnotes;
+    tn_blob object;          /* until it is linked */
+    size_t code_bytes;
+    tn_jit *jit;
+    tn_kernel_fn fn;
+    double lower_seconds, emit_seconds, link_seconds;
+} tn_code;
+
+/* Makes an object of a verified kernel: the passes of user kernels, lowering, LLVM. options: machine (not NULL), level, loop_passes, print_after ("tile":
+ * after the passes on the Tile IR), verify. `kernel` stays as it is. Notes about accesses by pointers go to the session too. */
+tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *options, tn_code *out);
+/* Links the object into this process. */
+tn_status tn_code_link(tn_session *session, tn_code *code);
+void tn_code_free(tn_code *code); /* NULL is allowed; the struct is the caller's */
+/* Assertion number `number` of the kernel as tn_code_compile got it; NULL: no such. */
+const tn_top *tn_code_assertion(const tn_kernel *kernel, int64_t number);
+/* The same work as text: up to the Tile IR after the passes with the notes as comments before it, up to the Loop IR, or by LLVM. */
+tn_status tn_code_tile_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out);
+tn_status tn_code_loop_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out);
+tn_status tn_code_emit(const tn_kernel *kernel, const tn_exec_options *options, tn_emit what, tn_blob *out);
+
+/* The folder of compiled kernels. wanted: NULL: $TENON_CACHE, else $XDG_CACHE_HOME/tenon, else ~/.cache/tenon. NULL: none; so too if `wanted` or what the
+ * environment says first is empty. */
+const char *tn_cache_folder(tn_arena *arena, const char *wanted);
+/* All that the code of a kernel depends on, as text: this build of Tenon, the options, the kernel. NULL: this build can't be told from others. */
+const char *tn_cache_key(const tn_kernel *kernel, const tn_exec_options *options);
+/* What tn_code_compile made of that key before, unlinked, its notes given to the session again. A file that is damaged, or not this user's own, counts as none. */
+bool tn_cache_get(const char *folder, const char *key, const tn_kernel *kernel, tn_code *out);
+/* Keeps code that has an object. What can't be written is not kept. Files used longest ago go when all take more than $TENON_CACHE_BYTES (256 MiB). */
+void tn_cache_put(const char *folder, const char *key, const tn_kernel *kernel, const tn_code *code);
+
 /* ---- sizes ------------------------------------------------------------------------------------------------------------- */
 
 /* Values of the symbols of one run. */

@@ -76,6 +76,41 @@ tn_status tn_state_prepare(struct tn_context *state, const DLTensor *inputs, siz
 void tn_state_output_shape(const struct tn_context *state, int output, int64_t *dims);
 void tn_state_release(DLTensor *tensor);
 
+/* ---- kernels of users (launch.c) ------------------------------------------------------------------------------------------- */
+
+/* Worker pools of a session's kernels, one for each number of threads that they ask for, made when it is first used. Any thread may ask. */
+typedef struct tn_pools tn_pools;
+tn_pools *tn_pools_new(void);        /* NULL: no memory */
+void tn_pools_free(tn_pools *pools); /* NULL is allowed; nobody may be using them */
+int tn_pools_cpus(const tn_pools *pools); /* tn_cpu_count, when they were made */
+
+/* A value that a launch gives, and what its type promises. */
+typedef struct tn_launch_value {
+    const char *name;
+    tn_dtype dtype;  /* of a number; of what a pointer points to */
+    bool pointer;
+    int64_t divisor; /* of the number or address; 0: not promised */
+    bool one;        /* it is 1 */
+} tn_launch_value;
+
+/* A linked kernel, ready to be launched by any number of threads. */
+typedef struct tn_launcher tn_launcher;
+/* kernel: as its author wrote it. values: of a launch, in order; copied, names are not. All must outlive the launcher. TN_INVALID: the code wants a name
+ * that no value has. */
+tn_status tn_launcher_new(tn_session *session, const tn_code *code, const tn_kernel *kernel, tn_pools *pools, int threads, const tn_launch_value *values, size_t nvalues,
+                          tn_launcher **out);
+void tn_launcher_free(tn_launcher *launcher); /* NULL is allowed */
+/* See tn_kernel_launch. What is wrong goes as text into `error`. */
+tn_status tn_launcher_run(const tn_launcher *launcher, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t error_size);
+/* A number as the bits of its type, extended to 64. */
+int64_t tn_launch_bits(tn_dtype dtype, tn_kernel_value value);
+/* Does the launch keep what the values' types promise? */
+tn_status tn_launch_check(const tn_launch_value *described, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t error_size);
+int64_t tn_launcher_scratch(const tn_launcher *launcher); /* bytes that a worker had at most so far, or will have */
+
+/* Estimated nanoseconds of a user's kernel on one core. bits: of a number parameter by name, or the size of the grid; false: unknown. */
+double tn_user_kernel_work(const tn_kernel *kernel, bool (*bits)(void *context, const char *name, int64_t *out), void *context);
+
 /* Estimated nanoseconds of one kernel on one core, for these sizes: decides how many threads are worth waking. */
 double tn_kernel_work(const tn_kernel *kernel, const tn_values *values);
 

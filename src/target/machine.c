@@ -1,4 +1,5 @@
 /* The table of machines, and what this CPU is. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,18 +68,31 @@ static uint32_t saved_states(void)
     return low;
 }
 
+static bool ask_cpu(const cpu_feature *f)
+{
+    uint32_t a, b, c, d;
+    if (!__get_cpuid_count(f->leaf, f->subleaf, &a, &b, &c, &d))
+        return false;
+    uint32_t word = f->reg == 'a' ? a : f->reg == 'b' ? b : f->reg == 'c' ? c : d;
+    return (word >> f->bit & 1) && (saved_states() & f->state) == f->state;
+}
+
+/* A question to the CPU traps inside a virtual machine, and costs as much there as lowering a kernel: each is asked once a process. */
+static bool answers[TN_COUNT(cpu_features)];
+
+static void ask_all(void)
+{
+    for (size_t i = 0; i < TN_COUNT(cpu_features); i++)
+        answers[i] = ask_cpu(&cpu_features[i]);
+}
+
 static bool cpu_has(const char *name)
 {
-    for (size_t i = 0; i < TN_COUNT(cpu_features); i++) {
-        const cpu_feature *f = &cpu_features[i];
-        uint32_t a, b, c, d;
-        if (strcmp(f->name, name) != 0)
-            continue;
-        if (!__get_cpuid_count(f->leaf, f->subleaf, &a, &b, &c, &d))
-            return false;
-        uint32_t word = f->reg == 'a' ? a : f->reg == 'b' ? b : f->reg == 'c' ? c : d;
-        return (word >> f->bit & 1) && (saved_states() & f->state) == f->state;
-    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask_all);
+    for (size_t i = 0; i < TN_COUNT(cpu_features); i++)
+        if (!strcmp(cpu_features[i].name, name))
+            return answers[i];
     return false;
 }
 #elif defined(__aarch64__)

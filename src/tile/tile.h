@@ -222,6 +222,7 @@ tn_view *tn_kernel_view(tn_kernel *kernel, const char *name, int buffer, int ran
 void tn_view_guard(tn_kernel *kernel, tn_view *view, const tn_dim *coef, tn_dim base, tn_dim limit);
 tn_tvalue *tn_kernel_scalar(tn_kernel *kernel, const char *name, tn_ttype type); /* a pointer starts at the buffer of the same name */
 tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_extent step);
+tn_kernel *tn_kernel_clone(const tn_kernel *kernel); /* nothing is shared but names and dimensions; in the kernel's session */
 void tn_schedule_bind(tn_kernel *kernel, const char *param, int64_t value);
 void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int64_t value);
 tn_extent tn_extent_const(int64_t size);

@@ -1,0 +1,174 @@
+/* One kernel of a user to machine code. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/internal.h"
+
+/* ---- assertions ---------------------------------------------------------------------------------------------------------- */
+
+/* Code says which assertion failed by a number, not by its line, so that the same code serves a text that was moved, and a file is known too. */
+static void visit_assertions(const tn_tblock *block, void (*visit)(void *context, tn_top *assertion), void *context)
+{
+    for (tn_top *op = block->first; op; op = op->next) {
+        if (op->code == TN_T_assert)
+            visit(context, op);
+        for (int r = 0; r < op->nregions; r++)
+            visit_assertions(op->region[r], visit, context);
+    }
+}
+
+static void number_assertion(void *context, tn_top *assertion) { assertion->loc.line = ++*(int *)context; }
+
+typedef struct assertion_search {
+    int64_t left;
+    const tn_top *found;
+} assertion_search;
+
+static void find_assertion(void *context, tn_top *assertion)
+{
+    assertion_search *s = context;
+    if (--s->left == 0)
+        s->found = assertion;
+}
+
+const tn_top *tn_code_assertion(const tn_kernel *kernel, int64_t number)
+{
+    assertion_search s = {.left = number};
+    visit_assertions(kernel->body, find_assertion, &s);
+    return s.found;
+}
+
+/* ---- stages ---------------------------------------------------------------------------------------------------------------- */
+
+static bool prints(const tn_exec_options *options, const char *stage)
+{
+    return options->print_after && (!strcmp(options->print_after, stage) || !strcmp(options->print_after, "all"));
+}
+
+static tn_status optimize(const tn_exec_options *options, tn_kernel *tile)
+{
+    TN_TRY(tn_tile_optimize(tile));
+    if (prints(options, "tile")) {
+        tn_text text = {.arena = &tile->session->arena};
+        tn_text_kernel(&text, tile);
+        fprintf(stderr, "// after the passes on the Tile IR\n%s", text.at);
+    }
+    return TN_OK;
+}
+
+static tn_status lower(const tn_exec_options *options, tn_kernel *tile, tn_exec_kernel *out)
+{
+    TN_TRY(optimize(options, tile));
+    return tn_plan_lower_kernel(tile->session, options, options->machine, tile, out);
+}
+
+/* ---- code ------------------------------------------------------------------------------------------------------------------- */
+
+static const char **names_of(tn_session *session, tn_lvalue *const *params, int n)
+{
+    const char **names = TN_NEW_ARRAY(&session->arena, const char *, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        names[i] = params[i]->name;
+    return names;
+}
+
+static void take_notes(tn_session *session, size_t from, tn_code *code)
+{
+    size_t n = 0;
+    tn_diag *notes = TN_NEW_ARRAY(&session->arena, tn_diag, session->diags.len - from + 1);
+    for (size_t i = from; i < session->diags.len; i++)
+        if (session->diags.at[i].severity == TN_NOTE)
+            notes[n++] = session->diags.at[i];
+    code->note = notes;
+    code->nnotes = n;
+}
+
+tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *options, tn_code *out)
+{
+    tn_session *session = kernel->session;
+    tn_kernel *tile = tn_kernel_clone(kernel);
+    size_t notes = session->diags.len;
+    tn_exec_kernel lowered;
+    int assertions = 0;
+    double start = tn_seconds();
+    visit_assertions(tile->body, number_assertion, &assertions);
+    TN_TRY(lower(options, tile, &lowered));
+    tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
+    *out = (tn_code){.symbol = lowered.symbol, .nbuffers = loop->nbuffers, .nsizes = lowered.nsizes, .scratch = lowered.scratch, .traps = lowered.traps, .loop = loop};
+    out->buffer = names_of(session, loop->params.at, loop->nbuffers);
+    out->size = names_of(session, loop->params.at + loop->nbuffers, lowered.nsizes);
+    out->pointer_accesses = tn_tile_pointer_accesses(tile);
+    take_notes(session, notes, out);
+    double lowering = tn_seconds();
+    TN_TRY(tn_llvm_emit(session, &loop, 1, options->machine, TN_EMIT_OBJECT, options->level, &out->object));
+    out->lower_seconds = lowering - start;
+    out->emit_seconds = tn_seconds() - lowering;
+    return TN_OK;
+}
+
+tn_status tn_code_link(tn_session *session, tn_code *code)
+{
+    double start = tn_seconds();
+    TN_TRY(tn_jit_new(session, &code->jit));
+    TN_TRY(tn_jit_add_object(session, code->jit, code->object.data, code->object.size));
+    code->fn = (tn_kernel_fn)(uintptr_t)tn_jit_symbol(code->jit, code->symbol);
+    if (!code->fn)
+        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: the linker could not place it", code->symbol);
+    code->code_bytes = code->object.size;
+    free(code->object.data);
+    code->object = (tn_blob){NULL, 0};
+    code->link_seconds = tn_seconds() - start;
+    return TN_OK;
+}
+
+void tn_code_free(tn_code *code)
+{
+    if (!code)
+        return;
+    tn_jit_free(code->jit);
+    free(code->object.data);
+    code->jit = NULL;
+    code->object.data = NULL;
+}
+
+/* ---- texts -------------------------------------------------------------------------------------------------------------------- */
+
+static void text_note(tn_text *text, const tn_diag *note)
+{
+    tn_text_add(text, "// ");
+    if (note->loc.file)
+        tn_text_add(text, "%s:%d:%d: ", note->loc.file, note->loc.line, note->loc.column);
+    for (const char *at = note->message; *at; at++)
+        tn_text_add(text, *at == '\n' ? "\n// " : "%c", *at);
+    tn_text_add(text, "\n");
+}
+
+tn_status tn_code_tile_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out)
+{
+    tn_session *session = kernel->session;
+    tn_kernel *tile = tn_kernel_clone(kernel);
+    size_t notes = session->diags.len;
+    tn_code code = {.symbol = NULL};
+    TN_TRY(optimize(options, tile));
+    take_notes(session, notes, &code);
+    for (size_t i = 0; i < code.nnotes; i++)
+        text_note(out, &code.note[i]);
+    tn_text_kernel(out, tile);
+    return TN_OK;
+}
+
+tn_status tn_code_loop_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out)
+{
+    tn_exec_kernel lowered;
+    TN_TRY(lower(options, tn_kernel_clone(kernel), &lowered));
+    tn_text_lfunc(out, lowered.loop);
+    return TN_OK;
+}
+
+tn_status tn_code_emit(const tn_kernel *kernel, const tn_exec_options *options, tn_emit what, tn_blob *out)
+{
+    tn_exec_kernel lowered;
+    TN_TRY(lower(options, tn_kernel_clone(kernel), &lowered));
+    tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
+    return tn_llvm_emit(kernel->session, &loop, 1, options->machine, what, options->level, out);
+}
