@@ -187,14 +187,15 @@ bool tn_t_choose(tn_tcompiler *c, const tn_ast *at, tn_tvalue *condition, tn_sid
     tn_slots left = {0}, right = {0}, differing = {0};
     TN_VEC(tn_tvalue *) other = {0}, mine = {0};
     TN_VEC(tn_ttype) types = {0};
+    tn_py *partner = TN_NEW_ARRAY(arena, tn_py, (size_t)n + 1); /* slots point into it */
     for (int i = 0; i < n; i++) {
         choice k = {.c = c, .at = at, .name = names[i], .block = {x->block, y->block}};
-        tn_py partner = tn_t_clone(c, &y->value[i]);
+        partner[i] = tn_t_clone(c, &y->value[i]);
         out[i] = tn_t_clone(c, &x->value[i]);
-        if (!level(&k, &out[i], &partner))
+        if (!level(&k, &out[i], &partner[i]))
             return false;
         tn_t_slots(c, &out[i], &left);
-        tn_t_slots(c, &partner, &right);
+        tn_t_slots(c, &partner[i], &right);
     }
     for (size_t i = 0; i < left.len; i++) {
         if (*left.at[i] == *right.at[i])
