@@ -1118,7 +1118,9 @@ static bool check_call(tn_tcompiler *c, const tn_ast *at, const tn_function *fun
 {
     const tn_ast *node = function->node;
     if (node->kind == TN_AST_FUNCTION && !node->child[1])
-        return tn_t_error(c, at, "%s is no @triton.jit function: kernels call such alone", function->name);
+        return c->constants_only ? tn_t_error(c, at, "%s is a function of the host, which is not run here: give the kernel's constants yourself, or name the "
+                                                     "configurations in the decorator or a list of the file", function->name)
+                                 : tn_t_error(c, at, "%s is no @triton.jit function: kernels call such alone", function->name);
     if (c->constants_only && node->kind == TN_AST_FUNCTION)
         return tn_t_error(c, at, "%s is a @triton.jit function: it runs in kernels, not in decorators and default values", function->name);
     if (is_running(c->frame, function)) {
