@@ -79,12 +79,16 @@ static tn_status fuse(compilation *c)
     return TN_OK;
 }
 
+const char *tn_api_loop_print(const char *print_after)
+{
+    if (print_after && !strncmp(print_after, "loop-", 5))
+        return print_after + 5;
+    return print_after && !strcmp(print_after, "all") ? print_after : NULL;
+}
+
 static tn_exec_options exec_options(const compilation *c)
 {
-    enum { CODE_LEVEL = 2 };
-    const char *print = c->options->print_after;
-    bool of_loops = print && !strncmp(print, "loop-", 5);
-    return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = of_loops ? print + 5 : print && !strcmp(print, "all") ? print : NULL, .level = CODE_LEVEL,
+    return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = tn_api_loop_print(c->options->print_after), .level = TN_API_CODE_LEVEL,
                              .verify = c->options->verify != 0};
 }
 
@@ -183,15 +187,15 @@ typedef struct stage_call {
     tn_blob blob;
 } stage_call;
 
-static tn_status keep_text(stage_call *call, const tn_text *text)
+tn_status tn_api_keep_text(const tn_text *text, tn_blob *out)
 {
-    call->blob.size = text->len;
-    call->blob.data = malloc(text->len + 1);
-    if (!call->blob.data)
+    out->size = text->len;
+    out->data = malloc(text->len + 1);
+    if (!out->data)
         return TN_NO_MEMORY;
     if (text->len)
-        memcpy(call->blob.data, text->at, text->len);
-    call->blob.data[text->len] = 0;
+        memcpy(out->data, text->at, text->len);
+    out->data[text->len] = 0;
     return TN_OK;
 }
 
@@ -207,7 +211,7 @@ static tn_status emit_stage(void *argument)
     TN_TRY(optimize(c));
     if (call->stage == TN_STAGE_GRAPH) {
         tn_text_graph_elided(&text, c->graph, SHOWN_ELEMENTS);
-        return keep_text(call, &text);
+        return tn_api_keep_text(&text, &call->blob);
     }
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
@@ -217,7 +221,7 @@ static tn_status emit_stage(void *argument)
         TN_TRY(tn_exec_loop_text(c->session, c->program, &options, &text));
     else
         return tn_exec_emit(c->session, c->program, &options, emits[call->stage], &call->blob);
-    return keep_text(call, &text);
+    return tn_api_keep_text(&text, &call->blob);
 }
 
 tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_stage stage, char **out, size_t *size)

@@ -22,6 +22,12 @@ struct tn_executable {
 /* Runs fn(argument) with the arena's way out of memory leading here: TN_NO_MEMORY and a diagnostic. Calls may nest. */
 tn_status tn_api_guard(tn_session *session, tn_status (*fn)(void *argument), void *argument);
 
+enum { TN_API_CODE_LEVEL = 2 }; /* LLVM's effort */
+/* The loop pass of `--print-after`: "loop-NAME" and "all" concern the Loop IR. */
+const char *tn_api_loop_print(const char *print_after);
+/* Text that outlives the session. */
+tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
+
 /* compile.c. A copy of the network's graph that passes may change. */
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph);
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);

@@ -20,6 +20,7 @@ void tn_session_free(tn_session *session)
 {
     if (!session)
         return;
+    tn_pools_free(session->pools);
     tn_arena_free(&session->arena);
     free(session);
 }
