@@ -265,7 +265,7 @@ static int scalar(maker *m, int depth)
         a = scalar(m, depth - 1);
         b = scalar(m, depth - 1);
         id = m->next++;
-        static const char *const fns[] = {"add", "sub", "mul", "add", "mul", "min", "max", "rem", "div"};
+        static const char *const fns[] = {"add", "sub", "mul", "mul", "min", "max", "rem", "rem", "div"};
         LINE(m, "%%v%d = %s %%v%d, %%v%d : i32", id, fns[pick(m, TN_COUNT(fns))], a, b);
         return id;
     }
@@ -281,6 +281,13 @@ static void shape_text(const maker *m, unsigned axes, bool units, char *out)
             strcat(out, "1 x ");
 }
 
+static named binary(maker *m, const char *fn, named x, named y, const char *shape, const char *dtype)
+{
+    named z = fresh(m, shape);
+    LINE(m, "%%v%d = %s %%v%d, %%v%d : %s%s", z.id, fn, x.id, y.id, shape, dtype);
+    return z;
+}
+
 /* A tile of one axis, i32 or i64, in its own shape. */
 static named along(maker *m, int axis, const char **dtype)
 {
@@ -292,12 +299,13 @@ static named along(maker *m, int axis, const char **dtype)
     LINE(m, "%%v%d = range %%v%d : %si64", r.id, zero, shape);
     x = fresh(m, shape);
     LINE(m, "%%v%d = cast %%v%d : %si32", x.id, r.id, shape);
-    if (chance(m, 60)) {
-        named s = splat(m, scalar(m, 1), shape, "i32"), y = fresh(m, shape);
-        LINE(m, "%%v%d = %s %%v%d, %%v%d : %si32", y.id, chance(m, 80) ? "add" : "sub", chance(m, 50) ? x.id : s.id, x.id, shape);
-        LINE(m, "%%v%d = %s %%v%d, %%v%d : %si32", m->next, chance(m, 80) ? "add" : "sub", chance(m, 50) ? s.id : x.id, chance(m, 50) ? x.id : s.id, shape);
-        x = fresh(m, shape);
+    if (chance(m, 75)) {
+        named s = splat(m, scalar(m, 1), shape, "i32");
+        bool first = chance(m, 50);
+        x = binary(m, chance(m, 80) ? "add" : "sub", first ? s : x, first ? x : s, shape, "i32");
     }
+    if (chance(m, 15))
+        x = binary(m, "add", x, x, shape, "i32");
     if (chance(m, 12)) { /* wraps in 8 bits, as written */
         named narrow = fresh(m, shape), product = fresh(m, shape), wide = fresh(m, shape);
         const char *type = chance(m, 50) ? "i8" : "u8";
@@ -368,13 +376,6 @@ static named widen(maker *m, named x, int axis, const char *dtype)
     }
     LINE(m, "%%v%d = broadcast %%v%d axes [%s] : %s%s", y.id, u.id, m->rank == 2 ? "0, 1" : "0, 1, 2", full, dtype);
     return y;
-}
-
-static named binary(maker *m, const char *fn, named x, named y, const char *shape, const char *dtype)
-{
-    named z = fresh(m, shape);
-    LINE(m, "%%v%d = %s %%v%d, %%v%d : %s%s", z.id, fn, x.id, y.id, shape, dtype);
-    return z;
 }
 
 static named times(maker *m, named x, const char *dtype)
@@ -592,7 +593,7 @@ static void test_accesses(void **state)
         bool lower = i % 8 == 0;
         maker m = {.text = {.arena = &arena}, .state = i * 977, .apart = lower};
         random_kernel(&m);
-        variant v = {.size = {{"a", (int64_t)pick(&m, 17) - 5},
+        variant v = {.size = {{"a", (int64_t)pick(&m, 17) - 8},
                               {"b", (int64_t)pick(&m, 9) - 4},
                               {"c", (int64_t)pick(&m, 12)},
                               {"d", (int64_t)pick(&m, 9) - 2},
