@@ -1575,31 +1575,12 @@ bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v)
         find_turned(L, op, op->operand[0], store_vector_axis(L, op), &t);
         for (int a = 0; a < op->operand[0]->type.rank; a++)
             nest[a] = lower_store_bound(op, a);
-        return t.n == 0 && !lower_ends_product(L, op) && lower_fills(L, op->operand[0], v, nest);
+        return t.n == 0 && !lower_waits_for_product(L, op->operand[0]) && lower_fills(L, op->operand[0], v, nest);
     }
     return false;
 }
 
 /* ---- control ---------------------------------------------------------------------------------------------------------------------- */
-
-static void carry_into(lower *L, tn_lbuilder *b, tn_tvalue *const *values, place *const *state, int n)
-{
-    /* Two steps: a new value may depend on another's old elements. */
-    place *next[TN_TILE_CARRIED];
-    for (int i = 0; i < n; i++) {
-        next[i] = lower_new_place(L, b, &values[i]->type, "next");
-        next[i]->root = state[i]->root;
-        lower_materialise(L, b, values[i], next[i]);
-    }
-    for (int i = 0; i < n; i++) {
-        tn_tvalue copy = {.type = values[i]->type, .id = values[i]->id};
-        lower_set_place(L, &copy, next[i]);
-        scope s = lower_open(L);
-        lower_materialise(L, b, &copy, state[i]);
-        lower_close(L, s);
-        lower_set_place(L, &copy, NULL);
-    }
-}
 
 static void bind_state(lower *L, const tn_tvalue *args, place *const *state, int n)
 {
@@ -1618,6 +1599,8 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_materialise(L, b, op->operand[3 + i], state[i]);
     }
     int64_t from, to, by;
+    size_t copied = L->copied.len;
+    lower_copy_operands(L, b, op->region[0]);
     bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
     tn_lbuilder in = *b;
     tn_lvalue *index = tn_l_cast(b, lo, TN_I64);
@@ -1630,8 +1613,9 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     lower_memo(L, &op->region[0]->arg[0], NULL, (element){index, NULL});
     bind_state(L, op->region[0]->arg + 1, state, n);
     lower_block(L, &in, op->region[0]);
-    carry_into(L, &in, op->region[0]->last->operand, state, n);
+    lower_carry(L, &in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
     lower_close(L, s);
+    lower_forget_operands(L, copied);
     bind_state(L, op->result, state, n);
 }
 
@@ -1644,6 +1628,8 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
         state[i]->root = lower_root(L, &op->result[i]);
         lower_materialise(L, b, op->operand[i], state[i]);
     }
+    size_t copied = L->copied.len;
+    lower_copy_operands(L, b, op->region[1]);
     tn_lop *loop = tn_l_while(b);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     scope s = lower_open(L);
@@ -1655,8 +1641,9 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
     s = lower_open(L);
     bind_state(L, op->region[1]->arg, state, n);
     lower_block(L, &in, op->region[1]);
-    carry_into(L, &in, op->region[1]->last->operand, state, n);
+    lower_carry(L, &in, op->region[1]->arg, op->region[1]->last->operand, state, n);
     lower_close(L, s);
+    lower_forget_operands(L, copied);
     bind_state(L, op->result, state, n);
 }
 
@@ -1673,7 +1660,8 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
         scope s = lower_open(L);
         lower_block(L, &in, op->region[r]);
         for (int i = 0; i < op->nresults; i++)
-            lower_materialise(L, &in, op->region[r]->last->operand[i], out[i]);
+            if (!lower_pending_value(L, &in, op->region[r]->last->operand[i], out[i]))
+                lower_materialise(L, &in, op->region[r]->last->operand[i], out[i]);
         lower_close(L, s);
     }
     bind_state(L, op->result, out, op->nresults);
@@ -1909,7 +1897,7 @@ tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;
     L->readers.arena = L->roots.arena = L->wide.arena = L->memory.arena = L->guarded.arena = &L->arena;
-    L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = &L->arena;
+    L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = L->operands.arena = &L->arena;
     L->func = tn_lfunc_new(session, kernel->name);
     lower_find_roots(L);
     L->func->overlap = kernel->overlap || lower_writes_unknown(L, kernel->body);

@@ -86,7 +86,9 @@ typedef struct lower {
     tn_map places;      /* tn_tvalue -> place */
     tn_map gathered;    /* gather -> place of its source, frozen */
     tn_map memo_head;   /* tn_tvalue -> size_t */
-    tn_map pending;     /* results of products that wait for the store that ends them: tn_tvalue -> tn_top */
+    tn_map pending;     /* results of products that wait for what ends them, a store or a value of a place: tn_tvalue -> tn_top */
+    tn_map operands;    /* left operand of a product -> place of its copy, frozen */
+    TN_VEC(const tn_tvalue *) copied; /* the keys of those that loops use */
     tn_map readers;     /* load -> readers */
     int64_t nest;       /* number of the operation that is being lowered */
     TN_VEC(kept) kept;
@@ -198,10 +200,23 @@ void lower_sort(lower *L, tn_lbuilder *b, const tn_top *op);
 void lower_histogram(lower *L, tn_lbuilder *b, const tn_top *op);
 void lower_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op); /* `order tree` */
 
+/* lower_carry.c */
+/* state[i] := values[i], what the loop's body yields; args: the values that the loop carries now, which lie there. */
+void lower_carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *const *values, place *const *state, int n);
+/* Before a loop: copies what products in it read of outside. */
+void lower_copy_operands(lower *L, tn_lbuilder *b, const tn_tblock *body);
+
 /* lower_dot.c */
 bool lower_is_dot_fold(const tn_top *op);
+const tn_top *lower_dot_of(const tn_top *op); /* the `dot` of a fold over one, or itself */
+bool lower_is_elementwise(const tn_top *op);
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op);
-bool lower_ends_product(lower *L, const tn_top *store); /* products wait for this store */
+/* Copies the left operand of a `dot`, if it is dearer to read than memory; the copy is used until it is forgotten. */
+void lower_copy_operand(lower *L, tn_lbuilder *b, const tn_top *dot);
+void lower_forget_operands(lower *L, size_t from); /* all copies but the first `from` */
+/* If products wait for v, computes them and v into the place, and returns true. The place may hold what v reads at its own index. */
+bool lower_pending_value(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p);
+bool lower_waits_for_product(lower *L, const tn_tvalue *v); /* v is what products wait for */
 /* If `store` ends products that wait for it, computes them with the store as their epilogue and returns true. */
 bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store);
 

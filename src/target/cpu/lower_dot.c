@@ -30,17 +30,19 @@ typedef struct product {
     tn_lvalue *from, *to;       /* the strip's k */
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
     bool packed;                /* b's view is packed in panels of `columns` */
-    const tn_top *store;        /* epilogue; NULL: into `out` */
+    const tn_top *store;        /* epilogue: this store; NULL: into `out` */
     place *out;
+    const tn_tvalue *value;     /* what goes there; NULL: the product itself */
+    const place *left;          /* a's copy; NULL: a is read where it lies */
 } product;
 
-static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
+const tn_top *lower_dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
 
 bool lower_is_dot_fold(const tn_top *op)
 {
     if (op->naxes || op->nresults != 1 || tn_combine_fn(op->region[1]) != TN_S_add)
         return false;
-    const tn_top *dot = dot_of(op);
+    const tn_top *dot = lower_dot_of(op);
     if (!dot || dot->code != TN_T_dot || dot->block != op->region[0])
         return false;
     for (const tn_top *in = op->region[0]->first; in; in = in->next) {
@@ -83,15 +85,101 @@ static tn_lvalue *or_zero(tn_lbuilder *b, element e, tn_dtype dtype)
     return e.present ? tn_l_fn3(b, TN_S_select, e.present, e.value, tn_l_const(b, tn_lscalar(dtype), tn_number_from_int(dtype, 0))) : e.value;
 }
 
-/* Opens the ranges and the k axis; returns k's index. */
-static tn_lvalue *open_k(lower *L, tn_lbuilder *b, const product *p)
+/* The axis of v along which neighbours are neighbours in memory; -1: not known. */
+static int fast_axis(const lower *L, const tn_tvalue *v, int depth)
 {
-    lower_open_ranges(L, b, p->op);
-    tn_lvalue *count = lower_axis_count(L, b, p->K, &p->k);
-    tn_lop *loop = tn_l_for(b, "k", tn_l_index(b, 0), count, tn_l_index(b, 1), TN_FOR_SERIAL);
-    *b = tn_l_in(b, loop->region[0]);
-    lower_fact(L, &p->k, loop->region[0]->arg);
-    return loop->region[0]->arg;
+    const tn_top *op = v->def;
+    const place *in = tn_map_get(&L->places, TN_KEY(v));
+    if (in)
+        return v->type.rank - 1;
+    if (!op || depth == 0)
+        return -1;
+    if (op->code == TN_T_load) {
+        for (int d = 0; d < op->view->rank; d++)
+            if (op->subscript[d].block && tn_dim_is(op->view->stride[d], 1))
+                return op->subscript[d].axis[0];
+        return -1;
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        int from = op->code == TN_T_permute || lower_is_elementwise(op) ? fast_axis(L, op->operand[i], depth - 1) : -1;
+        for (int k = 0; from >= 0 && k < v->type.rank; k++)
+            if (op->code == TN_T_permute ? op->axis[k] == from : k == from)
+                return k;
+    }
+    return -1;
+}
+
+/* Rows of the operand that lie along k: blocks of as many rows as a vector has lanes are read along k and turned in registers. */
+static bool packs_turned(const lower *L, const product *p)
+{
+    int bits = tn_dtype_bits(p->b->type.dtype);
+    return p->width >= 4 && p->width <= 16 && p->K >= p->width && p->columns % p->width == 0 && bits >= 8 && !tn_is_complex(p->b->type.dtype) &&
+           fast_axis(L, p->b, 8) == p->b->type.rank - 2;
+}
+
+/* v[i][l] becomes v[l][i], n vectors of n lanes, a power of two. */
+static void turn(tn_lbuilder *b, tn_lvalue **v, int n)
+{
+    int first[MOST], second[MOST];
+    for (int by = n / 2; by >= 1; by /= 2) {
+        for (int l = 0; l < n; l++) {
+            first[l] = l & by ? n + l - by : l;
+            second[l] = l & by ? n + l : l + by;
+        }
+        for (int i = 0; i < n; i++) {
+            if (i & by)
+                continue;
+            tn_lvalue *x = v[i], *y = v[i | by];
+            v[i] = tn_l_shuffle(b, x, y, first, n);
+            v[i | by] = tn_l_shuffle(b, x, y, second, n);
+        }
+    }
+}
+
+static tn_lvalue *panel_element(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *k, tn_lvalue *n)
+{
+    return or_zero(b, lower_element(L, b, p->b, p->batch ? (tn_lvalue *[]){batch, k, n} : (tn_lvalue *[]){k, n}), p->b->type.dtype);
+}
+
+/* The part of the panel whose k fill whole vectors. Returns where they end. */
+static tn_lvalue *pack_turned(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *columns, tn_lvalue *count)
+{
+    int width = (int)p->width;
+    tn_dtype dtype = p->b->type.dtype;
+    tn_lvalue *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1), *step = tn_l_index(b, width), *v[16], *l;
+    tn_lvalue *whole = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_max, count, zero), step), step);
+    tn_lvalue *block = tn_l_alloc(b, "block", dtype, TN_SPACE_LOCAL, width * width);
+    tn_lop *loop = tn_l_for(b, "j0", zero, tn_l_index(b, p->columns), step, TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]), lane;
+    tn_lvalue *j0 = loop->region[0]->arg, *rows = tn_l_fn2(&in, TN_S_max, tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_sub, columns, j0), step), zero);
+    int64_t full;
+    if (!tn_l_is_const(columns, &full) || full < p->columns) {
+        lower_vector_loop(&in, width * width, &lane);
+        tn_l_store(&lane, block, lane.block->arg, tn_l_const(&lane, tn_lscalar(dtype), tn_number_from_int(dtype, 0)), NULL);
+    } else {
+        rows = step;
+    }
+    loop = tn_l_for(&in, "k0", zero, whole, step, TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *k0 = loop->region[0]->arg;
+    loop = tn_l_for(&in, "r", zero, rows, one, TN_FOR_SERIAL);
+    tn_lbuilder at = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *r = loop->region[0]->arg, *n = tn_l_fn2(&at, TN_S_add, tn_l_fn2(&at, TN_S_add, n0, j0), r);
+    scope s = lower_open(L);
+    lower_fact(L, &p->n, n);
+    l = lower_vector_loop(&at, width, &lane);
+    tn_lvalue *k = tn_l_fn2(&lane, TN_S_add, k0, l);
+    lower_fact(L, &p->k, k);
+    tn_l_store(&lane, block, tn_l_fn2(&lane, TN_S_add, tn_l_fn2(&lane, TN_S_mul, r, step), l), panel_element(L, &lane, p, batch, k, n), NULL);
+    lower_close(L, s);
+    for (int i = 0; i < width; i++)
+        v[i] = tn_l_load(&in, block, tn_l_index(&in, i * width), width, NULL, NULL);
+    turn(&in, v, width);
+    for (int i = 0; i < width; i++) {
+        tn_lvalue *row = panel_row(L, &in, p, tn_l_fn2(&in, TN_S_add, k0, tn_l_index(&in, i)));
+        tn_l_store(&in, p->panel, tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, row, tn_l_index(&in, p->columns)), j0), v[i], NULL);
+    }
+    return whole;
 }
 
 /* panel[row][j] := b[.., k, n0 + j], 0 past the last column. */
@@ -99,16 +187,26 @@ static void pack_panel(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *ba
 {
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    tn_lvalue *k = open_k(L, &in, p);
-    tn_lvalue *row = tn_l_fn2(&in, TN_S_mul, panel_row(L, &in, p, k), tn_l_index(&in, p->columns));
     tn_dtype dtype = p->b->type.dtype;
-    tn_lop *loop = tn_l_for(&in, "j", tn_l_index(&in, 0), columns, tn_l_index(&in, 1), TN_FOR_VECTOR);
+    int64_t full, known;
+    lower_open_ranges(L, &in, p->op);
+    tn_lvalue *count = lower_axis_count(L, &in, p->K, &p->k), *from = tn_l_index(&in, 0);
+    if (packs_turned(L, p))
+        from = pack_turned(L, &in, p, batch, n0, columns, count);
+    if (tn_l_is_const(from, &full) && tn_l_is_const(count, &known) && full == known && full) {
+        lower_close(L, s);
+        return;
+    }
+    tn_lop *loop = tn_l_for(&in, "k", from, count, tn_l_index(&in, 1), TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *k = loop->region[0]->arg;
+    lower_fact(L, &p->k, k);
+    tn_lvalue *row = tn_l_fn2(&in, TN_S_mul, panel_row(L, &in, p, k), tn_l_index(&in, p->columns));
+    loop = tn_l_for(&in, "j", tn_l_index(&in, 0), columns, tn_l_index(&in, 1), TN_FOR_VECTOR);
     tn_lbuilder at = tn_l_in(&in, loop->region[0]);
     tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&at, TN_S_add, n0, j);
     lower_fact(L, &p->n, n);
-    element e = lower_element(L, &at, p->b, p->batch ? (tn_lvalue *[]){batch, k, n} : (tn_lvalue *[]){k, n});
-    tn_l_store(&at, p->panel, tn_l_fn2(&at, TN_S_add, row, j), or_zero(&at, e, dtype), NULL);
-    int64_t full;
+    tn_l_store(&at, p->panel, tn_l_fn2(&at, TN_S_add, row, j), panel_element(L, &at, p, batch, k, n), NULL);
     if (!tn_l_is_const(columns, &full) || full < p->columns) {
         loop = tn_l_for(&in, "j", columns, tn_l_index(&in, p->columns), tn_l_index(&in, 1), TN_FOR_VECTOR);
         at = tn_l_in(&in, loop->region[0]);
@@ -177,6 +275,13 @@ typedef struct block {
     tn_lvalue **right; /* vectors of b's row: loaded before the rows use them, so that one broadcast at a time is live */
 } block;
 
+static tn_lvalue *left_element(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *const *idx)
+{
+    if (p->left)
+        return tn_l_load(b, p->left->buffer, lower_place_offset(b, p->left, p->batch + 2, idx), 1, NULL, NULL);
+    return tn_l_cast(b, or_zero(b, lower_element(L, b, p->a, idx), p->a->type.dtype), p->type);
+}
+
 /* acc[i][v] += a[m0 + i, k] * b[k, n0 + ...]: one value of k. */
 static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block *t, tn_lvalue *k)
 {
@@ -205,8 +310,7 @@ static void multiply_row(lower *L, tn_lbuilder *b, const product *p, const block
         lower_close(L, inner);
     }
     for (int64_t i = 0; i < t->rows; i++) {
-        element e = lower_element(L, b, p->a, p->batch ? (tn_lvalue *[]){t->batch, t->row[i], k} : (tn_lvalue *[]){t->row[i], k});
-        tn_lvalue *x = tn_l_cast(b, or_zero(b, e, p->a->type.dtype), p->type);
+        tn_lvalue *x = left_element(L, b, p, p->batch ? (tn_lvalue *[]){t->batch, t->row[i], k} : (tn_lvalue *[]){t->row[i], k});
         for (int64_t v = 0; v < t->vectors; v++) {
             tn_lvalue *acc = t->acc[i * t->vectors + v];
             l = lower_vector_loop(b, p->width, &lane);
@@ -339,10 +443,13 @@ static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batc
     tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, p->strip ? m : i, tn_l_index(&in, p->columns)), j);
     tn_lvalue *x = tn_l_load(&in, tile, at, 1, NULL, NULL);
     tn_lvalue *idx[3] = {batch, m, n}, **index = p->batch ? idx : idx + 1;
-    if (p->store) {
+    if (p->store || p->value)
         lower_memo(L, p->op->result, index, (element){x, NULL});
+    if (p->store) {
         lower_store_element(L, &in, p->store, index);
     } else {
+        if (p->value)
+            x = lower_frozen(&in, lower_element(L, &in, p->value, index));
         tn_l_store(&in, p->out->buffer, lower_place_offset(&in, p->out, p->batch + 2, index), x, NULL);
     }
     lower_close(L, s);
@@ -410,9 +517,9 @@ static int64_t default_strip(const lower *L, const product *p)
     return p->M > p->rows && length * bytes > L->machine->l2_bytes / 4 ? 512 : 0;
 }
 
-static product product_of(const lower *L, const tn_top *op, const tn_top *store)
+static product product_of(lower *L, const tn_top *op, const tn_top *store)
 {
-    const tn_top *dot = dot_of(op);
+    const tn_top *dot = lower_dot_of(op);
     product p = {.op = op, .a = dot->operand[0], .b = dot->operand[1], .store = store, .type = op->result->type.dtype};
     int r = p.a->type.rank;
     p.batch = r - 2;
@@ -440,7 +547,70 @@ static product product_of(const lower *L, const tn_top *op, const tn_top *store)
     p.columns = tn_max(1, tn_min(p.columns / p.width, MOST)) * p.width;
     p.rows = tn_max(1, tn_min(tn_min(p.rows, p.M), MOST / (p.columns / p.width)));
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
+    p.left = tn_map_get(&L->operands, TN_KEY(p.a));
     return p;
+}
+
+/* ---- the left operand's copy ------------------------------------------------------------------------------------------------- */
+
+/* Reading an element of it is a load and nothing else: tried out in a block that comes to nothing. */
+static bool is_plain(lower *L, const product *p)
+{
+    const tn_tvalue *v = p->a;
+    while (v->def && !tn_map_get(&L->places, TN_KEY(v)) && (v->def->code == TN_T_permute || v->def->code == TN_T_broadcast || v->def->code == TN_T_reshape))
+        v = v->def->operand[0];
+    bool in_memory = tn_map_get(&L->places, TN_KEY(v)) || (v->def && v->def->code == TN_T_load);
+    if (p->a->type.dtype != p->type || !in_memory)
+        return false;
+    tn_lvalue *idx[3];
+    tn_lblock aside = {.arg = NULL};
+    tn_lbuilder b = {L->func, &aside, NULL, 0};
+    const axis_bound none = {NULL, NULL}, *bound[3] = {&none, &p->m, &p->k};
+    scope s = lower_open(L);
+    for (int i = 0; i < p->batch + 2; i++) {
+        tn_lop *loop = tn_l_for(&b, "i", tn_l_index(&b, 0), tn_l_index(&b, 2), tn_l_index(&b, 1), TN_FOR_SERIAL);
+        b = tn_l_in(&b, loop->region[0]);
+        idx[i] = loop->region[0]->arg;
+        lower_fact(L, bound[i + 1 - p->batch], idx[i]);
+    }
+    bool plain = !lower_element(L, &b, p->a, idx).present;
+    lower_close(L, s);
+    return plain;
+}
+
+/* The copy has the accumulators' type, and 0 for what is absent. */
+static const place *copy_left(lower *L, tn_lbuilder *b, const product *p)
+{
+    tn_ttype type = p->a->type;
+    tn_lvalue *idx[3];
+    type.dtype = p->type;
+    place *to = lower_new_place(L, b, &type, "left");
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    axis_bound none = {NULL, NULL};
+    for (int i = 0; i < type.rank; i++)
+        idx[i] = lower_open_axis(L, &in, i, type.extent[i].size, &none, i == type.rank - 1 ? TN_FOR_VECTOR : TN_FOR_SERIAL);
+    element e = lower_element(L, &in, p->a, idx);
+    tn_l_store(&in, to->buffer, lower_place_offset(&in, to, type.rank, idx), tn_l_cast(&in, or_zero(&in, e, p->a->type.dtype), p->type), NULL);
+    lower_close(L, s);
+    *tn_map_at(&L->operands, TN_KEY(p->a)) = to;
+    return to;
+}
+
+void lower_copy_operand(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    product p = product_of(L, dot, NULL);
+    p.m = (axis_bound){NULL, NULL};
+    if (p.left || is_plain(L, &p))
+        return;
+    copy_left(L, b, &p);
+    TN_PUSH(&L->arena, &L->copied, p.a);
+}
+
+void lower_forget_operands(lower *L, size_t from)
+{
+    while (L->copied.len > from)
+        *tn_map_at(&L->operands, TN_KEY(L->copied.at[--L->copied.len])) = NULL;
 }
 
 static void zero_place(tn_lbuilder *b, const place *p, const tn_ttype *type)
@@ -451,45 +621,72 @@ static void zero_place(tn_lbuilder *b, const place *p, const tn_ttype *type)
     tn_l_store(&in, p->buffer, l, tn_l_const(&in, tn_lscalar(type->dtype), tn_number_from_int(type->dtype, 0)), NULL);
 }
 
+/* The product with its epilogue. A row of the left operand is read once for each panel, an element at a time: what is more than a load is done before, by
+ * vectors. */
+static void compute_product(lower *L, tn_lbuilder *b, product *p)
+{
+    bool copies = p->op->code == TN_T_dot && !p->left && !is_plain(L, p);
+    if (copies)
+        p->left = copy_left(L, b, p);
+    emit_product(L, b, p);
+    if (copies)
+        *tn_map_at(&L->operands, TN_KEY(p->a)) = NULL;
+}
+
 static void product_into_place(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     product p = product_of(L, op, NULL);
     p.out = lower_new_place(L, b, &op->result->type, "product");
     if (p.m.start || p.n.start)
         zero_place(b, p.out, &op->result->type);
-    emit_product(L, b, &p);
+    compute_product(L, b, &p);
     lower_set_place(L, op->result, p.out);
 }
 
-static bool is_elementwise(const tn_top *op)
+bool lower_is_elementwise(const tn_top *op)
 {
     return op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast;
 }
 
-/* The one store that ends every use of the product, element by element; NULL if the uses are anything else. */
-static const tn_top *only_store(lower *L, const tn_top *op)
+/* Nothing is written between the two. */
+static bool is_quiet(const tn_top *from, const tn_top *to)
+{
+    for (const tn_top *op = from->next; op && op != to; op = op->next)
+        if (op->nregions ? op->code != TN_T_reduce && op->code != TN_T_scan && op->code != TN_T_sort : op->code != TN_T_yield && (tn_top_traits(op->code) & TN_T_WRITES))
+            return false;
+    return true;
+}
+
+/* The one store, or the one value of a `yield`, that ends every use of the product, element by element. */
+static bool has_one_end(lower *L, const tn_top *op)
 {
     tn_map marked = {.arena = &L->arena};
     *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
-    const tn_top *store = NULL;
+    const tn_top *end = NULL;
     for (const tn_top *next = op->next; next; next = next->next) {
         if (!lower_depends_on(next, &marked))
             continue;
-        if (is_elementwise(next)) {
+        if (lower_is_elementwise(next)) {
             *tn_map_at(&marked, TN_KEY(next->result)) = (void *)next;
-        } else if (next->code == TN_T_store && !store && tn_map_get(&marked, TN_KEY(next->operand[0])) &&
-                   next->operand[0]->type.rank == op->result->type.rank) {
-            store = next;
-        } else {
-            return NULL;
+            continue;
         }
+        int ends = 0;
+        for (int i = 0; i < next->noperands; i++)
+            if (tn_map_get(&marked, TN_KEY(next->operand[i])))
+                ends += next->operand[i]->type.rank == op->result->type.rank ? 1 : 2;
+        bool stored = next->code == TN_T_store && next->operand[0]->type.rank == op->result->type.rank && tn_map_get(&marked, TN_KEY(next->operand[0]));
+        bool yielded = next->code == TN_T_yield && next->block->parent->code != TN_T_fold;
+        if (end || ends != 1 || !(stored || yielded))
+            return false;
+        end = next;
     }
-    return store;
+    /* Where parameters overlap, what is stored may be what is multiplied. */
+    return end && (!L->func->overlap || (end->code == TN_T_yield && is_quiet(op, end)));
 }
 
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
-    if (!L->func->overlap && only_store(L, op)) /* else what is stored may be what is multiplied */
+    if (has_one_end(L, op))
         *tn_map_at(&L->pending, TN_KEY(op->result)) = (void *)op;
     else
         product_into_place(L, b, op);
@@ -504,33 +701,53 @@ static void find_pending(lower *L, const tn_tvalue *v, tn_map *seen, const tn_to
     const tn_top *op = tn_map_get(&L->pending, TN_KEY(v));
     if (op && *n < 8)
         found[(*n)++] = op;
-    else if (v->def && is_elementwise(v->def))
+    else if (v->def && lower_is_elementwise(v->def))
         for (int i = 0; i < v->def->noperands; i++)
             find_pending(L, v->def->operand[i], seen, found, n);
 }
 
-bool lower_ends_product(lower *L, const tn_top *store)
+bool lower_waits_for_product(lower *L, const tn_tvalue *v)
 {
     const tn_top *found[8];
     int n = 0;
     tn_map seen = {.arena = &L->arena};
-    find_pending(L, store->operand[0], &seen, found, &n);
+    find_pending(L, v, &seen, found, &n);
     return n > 0;
 }
 
-bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store)
+/* The products that v waits for: all but the last into places. The last one; NULL: none. */
+static const tn_top *last_pending(lower *L, tn_lbuilder *b, const tn_tvalue *v)
 {
     const tn_top *found[8];
     int n = 0;
     tn_map seen = {.arena = &L->arena};
-    find_pending(L, store->operand[0], &seen, found, &n);
-    if (n == 0)
-        return false;
+    find_pending(L, v, &seen, found, &n);
     for (int i = 0; i < n; i++)
         *tn_map_at(&L->pending, TN_KEY(found[i]->result)) = NULL;
     for (int i = 0; i < n - 1; i++)
         product_into_place(L, b, found[i]);
-    product p = product_of(L, found[n - 1], store);
-    emit_product(L, b, &p);
+    return n ? found[n - 1] : NULL;
+}
+
+bool lower_pending_dots(lower *L, tn_lbuilder *b, const tn_top *store)
+{
+    const tn_top *last = last_pending(L, b, store->operand[0]);
+    if (!last)
+        return false;
+    product p = product_of(L, last, store);
+    compute_product(L, b, &p);
+    return true;
+}
+
+bool lower_pending_value(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *out)
+{
+    const tn_top *last = last_pending(L, b, v);
+    if (!last)
+        return false;
+    product p = product_of(L, last, NULL);
+    p.m = p.n = (axis_bound){NULL, NULL}; /* all of the place gets its value */
+    p.out = out;
+    p.value = v;
+    compute_product(L, b, &p);
     return true;
 }

@@ -26,8 +26,6 @@ static bool is_expression(const tn_top *op)
     return !op->nregions && op->code != TN_T_dot && op->code != TN_T_histogram && (tn_top_traits(op->code) & TN_T_PURE);
 }
 
-static bool is_elementwise(const tn_top *op) { return op->code == TN_T_map || op->code == TN_T_cast || op->code == TN_T_bitcast; }
-
 /* ---- what one costs ------------------------------------------------------------------------------------------------------------------ */
 
 static int cost_of_map(const tn_top *op)
@@ -153,14 +151,26 @@ static int64_t bytes_of(const tn_ttype *type)
     return bytes;
 }
 
+/* v is made element by element of a product, which may wait for the one nest that uses v. */
+static bool ends_product(const tn_tvalue *v, int *budget)
+{
+    if (!v->def || !lower_is_elementwise(v->def))
+        return v->def && (v->def->code == TN_T_dot || v->def->code == TN_T_fold);
+    for (int i = 0; i < v->def->noperands; i++)
+        if (--*budget <= 0 || ends_product(v->def->operand[i], budget))
+            return true;
+    return false;
+}
+
 static bool is_worth_keeping(const lower *L, const tn_tvalue *v, const usage *u)
 {
     tn_axis_search search;
     search.n = 0;
     int64_t forced = v->def->label ? tn_schedule_get(&L->kernel->schedule, v->def->label, "keep", -1) : -1;
     bool again = u->many || (u->sinks & (u->sinks - 1));
+    int budget = BUDGET;
     if (forced >= 0)
-        return forced && u->sinks;
+        return forced && u->sinks && (again || !ends_product(v, &budget));
     if (v->type.rank == 0 || !again || v->type.pointer || tn_dtype_bits(v->type.dtype) < 8)
         return false;
     int cost = cost_of(L, v, &search), least = !u->many ? DEAR : u->product ? DEAR_FOR_PRODUCT : DEAR_IN_LOOP;
@@ -238,7 +248,7 @@ static bool reaches(const tn_tvalue *from, const tn_tvalue *v, int *budget)
 {
     if (from == v)
         return true;
-    if (!from->def || !is_elementwise(from->def))
+    if (!from->def || !lower_is_elementwise(from->def))
         return false;
     for (int i = 0; i < from->def->noperands; i++)
         if (--*budget > 0 && reaches(from->def->operand[i], v, budget))
@@ -287,8 +297,6 @@ static void fill_alone(lower *L, tn_lbuilder *b, kept *k)
 void lower_keep_before(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     L->filling.len = 0;
-    if (op->code == TN_T_store && lower_ends_product(L, op)) /* what waits for this store cannot be computed before it */
-        return;
     for (size_t i = L->kept.len; i-- > 0;) { /* the survey went backwards */
         kept *k = &L->kept.at[i];
         if (k->first != op)
