@@ -297,9 +297,10 @@ static bool same_terms(const access *a, const form *f, const form *g, tn_dim *di
 }
 
 /* The upper bound `at`, with a lower one that differs by a size, as start + i in [0, shape). False: it cannot be one. */
-static bool plain_bound(access *a, bounds *b, int at, form *start, tn_dim *shape)
+static bool plain_bound(access *a, bounds *b, int at, form *start, tn_dim *shape, bool *proven)
 {
     const form *u = &b->upper[at];
+    *proven = false;
     for (int i = 0; i < b->nlower; i++)
         if (same_terms(a, u, &b->lower[i], shape)) {
             *start = b->lower[i];
@@ -311,7 +312,7 @@ static bool plain_bound(access *a, bounds *b, int at, form *start, tn_dim *shape
     start->base = number(a, 0);
     negate(a->R, start);
     *shape = u->base;
-    return recover_not_negative(a->R, start);
+    return *proven = recover_not_negative(a->R, start);
 }
 
 /* The axis's dimension starts at `start` if this takes terms from the offset. */
@@ -341,6 +342,26 @@ static bool add_free_axis(access *a, int axis, tn_dim stride)
     return add_dimension(a, shape, stride, inside(tn_sub_block(took ? recover_sum(a->R, &start) : recover_index(a->R, 0), axis)));
 }
 
+/* A coordinate, or an index that counts from 0: every lowering sees that they are not negative. */
+static bool counts_from_zero(const tn_tvalue *v)
+{
+    const tn_top *parent = v->block ? v->block->parent : NULL;
+    if (v->def || !parent)
+        return !v->def;
+    const tn_number *lo = parent->code == TN_T_for ? recover_constant_of(parent->operand[0]) : NULL;
+    return parent->code == TN_T_fold || (lo && lo->i == 0);
+}
+
+/* The start of a bounded axis. That it is not negative was proven here; max says it to who cannot. */
+static tn_tvalue *start_of(access *a, const form *start, bool proven)
+{
+    bool plain = true;
+    for (int i = 0; i < start->n; i++)
+        plain &= counts_from_zero(start->term[i].atom.value);
+    tn_tvalue *v = recover_sum(a->R, start);
+    return plain || !proven ? v : recover_map2(a->R, TN_S_max, v, recover_index(a->R, 0));
+}
+
 static bool add_axis(access *a, int axis)
 {
     bounds *b = &a->bound[axis];
@@ -348,13 +369,14 @@ static bool add_axis(access *a, int axis)
     for (int i = 0; i < b->nupper; i++) {
         form start;
         tn_dim shape;
-        if (!plain_bound(a, b, i, &start, &shape)) {
+        bool proven;
+        if (!plain_bound(a, b, i, &start, &shape, &proven)) {
             if (!add_clamped_upper(a, axis, &b->upper[i]))
                 return false;
             continue;
         }
         bool own = stride && take_start(a, &start, stride);
-        if (!add_dimension(a, shape, own ? stride : number(a, 0), tn_sub_block(recover_sum(a->R, &start), axis)))
+        if (!add_dimension(a, shape, own ? stride : number(a, 0), tn_sub_block(start_of(a, &start, proven), axis)))
             return false;
         stride = own ? NULL : stride;
     }
@@ -628,6 +650,7 @@ tn_status tn_tile_recover(tn_kernel *kernel)
     tn_tile_walk(kernel->body, rewrite, &R);
     tn_remove_dead(kernel); /* pointers that loops carry for nobody now: values move, so what is known by their addresses is forgotten */
     R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = empty;
+    recover_operands(&R);
     recover_folds(&R);
     tn_arena_free(&R.arena);
     return kernel->session->errors == errors ? TN_OK : TN_UNSUPPORTED;

@@ -95,6 +95,7 @@ const tn_number *recover_constant_of(const tn_tvalue *v); /* every element is th
 
 /* ---- recover.c, recover_loop.c ---- */
 tn_view *recover_view(recover *R, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset, bool padded, tn_number padding);
-void recover_folds(recover *R); /* loops of products */
+void recover_operands(recover *R); /* loads for products alone */
+void recover_folds(recover *R);    /* loops of products */
 
 #endif

@@ -12,6 +12,44 @@ static void resolve(void *context, tn_tvalue **use)
 
 static void resolve_op(void *context, tn_top *op) { tn_top_uses(op, resolve, context); }
 
+/* ---- operands of products ----------------------------------------------------------------------------------------------------- */
+
+static void count_uses(void *context, tn_tvalue **use)
+{
+    void **cell = tn_map_at(context, TN_KEY(*use));
+    *cell = (void *)((uintptr_t)*cell + 1);
+}
+
+static void count_uses_of(void *context, tn_top *op) { tn_top_uses(op, count_uses, context); }
+
+typedef struct padding_search {
+    recover *R;
+    tn_map uses;
+} padding_search;
+
+/* A product sees 0 where an element is absent. So a load that nothing but a product sees needs no padding of 0, and a lowering may stop where it ends. */
+static void drop_padding(void *context, tn_top *dot)
+{
+    padding_search *s = context;
+    for (int side = 0; dot->code == TN_T_dot && side < 2; side++) {
+        const tn_tvalue *v = dot->operand[side];
+        while (v->def && (v->def->code == TN_T_cast || v->def->code == TN_T_permute) && (uintptr_t)tn_map_get(&s->uses, TN_KEY(v)) == 1)
+            v = v->def->operand[0];
+        tn_top *load = v->def && v->def->code == TN_T_load && (uintptr_t)tn_map_get(&s->uses, TN_KEY(v)) == 1 ? v->def : NULL;
+        const tn_view *view = load ? load->view : NULL;
+        tn_number zero = tn_number_from_int(v->type.dtype, 0);
+        if (view && view->padded && !view->nguards && !view->panel && tn_number_same(v->type.dtype, view->padding, zero))
+            load->view = recover_view(s->R, view->buffer, view->rank, view->shape, view->stride, view->offset, false, zero);
+    }
+}
+
+void recover_operands(recover *R)
+{
+    padding_search s = {.R = R, .uses = {.arena = &R->arena}};
+    tn_tile_walk(R->kernel->body, count_uses_of, &s.uses);
+    tn_tile_walk(R->kernel->body, drop_padding, &s);
+}
+
 /* ---- loops of products ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct product_loop {
