@@ -639,10 +639,29 @@ static void rewrite(void *context, tn_top *op)
         tn_note(R->session, op->loc, "%s stays an access by pointers: %s", what, a->why);
 }
 
+static void use_view(void *context, tn_top *op)
+{
+    if (op->view)
+        *tn_map_at(context, TN_KEY(op->view)) = op;
+}
+
+/* Views that the kernel did not come with and no access has. */
+static void drop_views(recover *R, size_t came)
+{
+    tn_kernel *k = R->kernel;
+    tn_map used = {.arena = &R->arena};
+    tn_tile_walk(k->body, use_view, &used);
+    size_t kept = 0;
+    for (size_t i = 0; i < k->views.len; i++)
+        if (i < came || tn_map_get(&used, TN_KEY(k->views.at[i])))
+            k->views.at[kept++] = k->views.at[i];
+    k->views.len = kept;
+}
+
 tn_status tn_tile_recover(tn_kernel *kernel)
 {
     recover R = {.session = kernel->session, .kernel = kernel, .arena = {.on_oom = kernel->session->arena.on_oom}};
-    size_t errors = kernel->session->errors;
+    size_t errors = kernel->session->errors, views = kernel->views.len;
     tn_map empty = {.arena = &R.arena};
     R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.became = empty;
     recover_number_operations(&R);
@@ -652,6 +671,7 @@ tn_status tn_tile_recover(tn_kernel *kernel)
     R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = empty;
     recover_operands(&R);
     recover_folds(&R);
+    drop_views(&R, views);
     tn_arena_free(&R.arena);
     return kernel->session->errors == errors ? TN_OK : TN_UNSUPPORTED;
 }
