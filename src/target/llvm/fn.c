@@ -111,9 +111,13 @@ static LLVMValueRef is_finite(tn_emitter *e, LLVMValueRef x)
     return LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, tn_emit_real(type, __builtin_inf()), "");
 }
 
-/* AVX-512DQ's vrange orders zeros as maximum and minimum do; only NaN is left to mend. NULL: no such instruction for this type. */
-static LLVMValueRef ranged(tn_emitter *e, bool max, tn_dtype dtype, LLVMValueRef *args)
+/* AVX-512DQ's vrange orders zeros as all four functions do, and prefers a number to a quiet NaN: where NaN wins, that is left to mend. NULL: no such
+ * instruction for this type. */
+static LLVMValueRef ranged(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args)
 {
+    bool max = fn == TN_S_max || fn == TN_S_maxnum, number = fn == TN_S_maxnum || fn == TN_S_minnum;
+    if (!max && fn != TN_S_min && fn != TN_S_minnum)
+        return NULL;
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(args[0]), i32 = LLVMInt32TypeInContext(e->context);
     int lanes = tn_emit_lanes(type), bits = lanes * tn_dtype_bits(dtype);
@@ -133,6 +137,8 @@ static LLVMValueRef ranged(tn_emitter *e, bool max, tn_dtype dtype, LLVMValueRef
     if (!function)
         function = LLVMAddFunction(e->module, name, signature);
     LLVMValueRef ordered = LLVMBuildCall2(b, signature, function, call, n, "");
+    if (number)
+        return ordered;
     LLVMValueRef is_nan = LLVMBuildFCmp(b, LLVMRealUNO, args[0], args[1], "");
     return LLVMBuildSelect(b, is_nan, LLVMBuildFAdd(b, args[0], args[1], ""), ordered, "");
 }
@@ -142,7 +148,7 @@ static LLVMValueRef float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMVa
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(args[0]);
     unsigned nargs = (unsigned)tn_scalar_arity(fn);
-    LLVMValueRef in_range = fn == TN_S_max || fn == TN_S_min ? ranged(e, fn == TN_S_max, dtype, args) : NULL;
+    LLVMValueRef in_range = ranged(e, fn, dtype, args);
     if (in_range)
         return in_range;
     if (float_rows[fn].intrinsic)
