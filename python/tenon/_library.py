@@ -71,6 +71,7 @@ for _name, _result, *_arguments in [
     _function = getattr(lib, _name)
     _function.restype, _function.argtypes = _result, _arguments
 
+launch = lib["tn_kernel_launch"]  # without types of arguments, which ctypes would convert one by one: called with handle, bytes, bytes and count as they must be
 lock = threading.RLock()  # a session is for one thread at a time
 session = lib.tn_session_new()
 if not session:

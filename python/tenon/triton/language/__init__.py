@@ -21,6 +21,10 @@ class dtype:
 _NAMES = ("int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 float8e4nv float8e5 float8e4b8 float8e4b15 float8e5b16 void"
           " pi32_t").split()
 globals().update({name: dtype(name) for name in _NAMES})
+# What an annotation of a number parameter may be called: the language's name, or the short one.
+ARGUMENT_TYPES = {"int1": "i1", "u1": "i1", "float16": "f16", "fp16": "f16", "bfloat16": "bf16", "bf16": "bf16", "float32": "f32", "fp32": "f32", "float64": "f64",
+                  "fp64": "f64"}
+ARGUMENT_TYPES |= {name: f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind, long in (("i", "int"), ("u", "uint")) for name in (f"{kind}{bits}", f"{long}{bits}")}
 
 
 class constexpr:
