@@ -44,7 +44,7 @@
 
 #include <assert.h>
 
-enum { MAX_COPIES = 4, MAX_LANES = 64 /* so that i8 counts lanes */, LONG_BLOCK = 24 };
+enum { MAX_COPIES = 4, MAX_LANES = 64 /* so that i8 counts lanes */, LONG_BLOCK = 24, EXPANDED = 24 };
 
 typedef enum shape { UNIFORM, AFFINE, VARYING, LANES } shape;
 
@@ -217,6 +217,8 @@ static bool analyse_fn(widener *w, tn_lop *op)
     for (int i = 0; i < op->noperands; i++)
         need_vector(w, op->operand[i], !moves);
     need_vector(w, op->result, !moves);
+    if (tn_is_float(operand) && !(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP)) /* expand.c makes a polynomial of it */
+        w->nops += EXPANDED;
     bool division = (op->fn == TN_S_div || op->fn == TN_S_rem) && (tn_is_integer(operand) || op->fn == TN_S_rem);
     w->dear |= division || (operand == TN_F64 && !(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP) && op->fn != TN_S_div && op->fn != TN_S_div_full);
     return true;

@@ -1242,7 +1242,8 @@ static void fold_lanes(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **i
     int64_t extent = type->extent[last].size, most = extent;
     if (bound.start && tn_dim_is_const(bound.limit))
         most = tn_min(most, bound.limit->value);
-    int64_t vectors = tn_schedule_get(&L->kernel->schedule, f->op->label, "lanes", 4 * width) / width;
+    int64_t usual = f->body || !lower_is_dear(L, f->value[0]) ? 4 : 2; /* as many as hide the latency of combining */
+    int64_t vectors = tn_schedule_get(&L->kernel->schedule, f->op->label, "lanes", usual * width) / width;
     while (vectors > 1 && vectors * width > most)
         vectors /= 2;
     vectors = tn_max(vectors, 1);

@@ -184,6 +184,7 @@ void lower_keep_after(lower *L);
 bool lower_keeps_marked(const lower *L, const tn_top *op, const tn_map *marked);
 /* The result is kept, and nothing that it was computed from is asked for again later, not even to tell which elements exist. */
 bool lower_keeps_all_of(const lower *L, const tn_top *op);
+bool lower_is_dear(const lower *L, const tn_tvalue *v); /* an element takes many instructions */
 /* Stores what the nest fills, at its index. */
 void lower_fill(lower *L, tn_lbuilder *b, tn_lvalue *const *idx);
 /* Does a nest over `from`, with these bounds, compute all elements of v at its own index? */

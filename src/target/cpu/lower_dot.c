@@ -34,6 +34,7 @@ typedef struct product {
     place *out;
     const tn_tvalue *value;     /* what goes there; NULL: the product itself */
     const place *left;          /* a's copy; NULL: a is read where it lies */
+    bool all_rows;              /* rows that do not exist may be computed, too: fewer kernels */
 } product;
 
 const tn_top *lower_dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
@@ -400,8 +401,8 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
 static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *left, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0,
                         tn_lvalue *count, tn_lvalue *tile)
 {
-    int64_t total;
-    bool known = tn_l_is_const(count, &total);
+    int64_t total = p->M;
+    bool known = p->all_rows || tn_l_is_const(count, &total);
     int64_t tail = known ? total % p->rows : 0;
     tn_lbuilder at = *b;
     if (!known || total >= p->rows) {
@@ -484,6 +485,11 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     }
     tn_lvalue *mb = lower_axis_count(L, &in, p->M, &p->m), *nb = lower_axis_count(L, &in, p->N, &p->n);
     int64_t m_known, most = tn_l_is_const(mb, &m_known) ? m_known : p->M;
+    p->all_rows = p->left && !p->store && !tn_l_is_const(mb, &m_known);
+    if (p->all_rows) { /* whole blocks: the copy and the result have room */
+        tn_lvalue *rows = tn_l_index(&in, p->rows), *blocks = tn_l_fn2(&in, TN_S_div, tn_l_fn2(&in, TN_S_add, mb, tn_l_index(&in, p->rows - 1)), rows);
+        mb = tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_mul, blocks, rows), tn_l_index(&in, p->M));
+    }
     p->packed = is_packed(L, p->b, p->columns);
     if (!p->packed && (most > 2 || p->N % p->columns)) /* fewer rows do not pay for it, but lanes must not pass the operand's end */
         p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
@@ -517,6 +523,17 @@ static int64_t default_strip(const lower *L, const product *p)
     return p->M > p->rows && length * bytes > L->machine->l2_bytes / 4 ? 512 : 0;
 }
 
+/* Of a tile whose rows are known, a few rows less a block may leave none over, and need no second kernel; enough sums must be in flight. */
+static int64_t even_rows(const product *p, int64_t l1_bytes)
+{
+    enum { IN_FLIGHT = 14 };
+    int64_t panel = p->K * p->columns * tn_dtype_bits(p->b->type.dtype) / 8;
+    for (int64_t rows = p->rows; panel <= l1_bytes / 2 && rows * (p->columns / p->width) >= IN_FLIGHT; rows--)
+        if (p->M % rows == 0)
+            return rows;
+    return p->rows;
+}
+
 static product product_of(lower *L, const tn_top *op, const tn_top *store)
 {
     const tn_top *dot = lower_dot_of(op);
@@ -536,7 +553,7 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     p.width = tn_max(1, machine->vector.bits / tn_dtype_bits(p.type));
     p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
     p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
-    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits >= 512 ? 4 : 1);
+    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 ? 1 : op->code == TN_T_fold ? 4 : 2);
     p.ahead = tn_schedule_get(schedule, op->label, "ahead", 0);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
     bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
@@ -546,6 +563,8 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
         p.columns = p.b->def->view->panel;
     p.columns = tn_max(1, tn_min(p.columns / p.width, MOST)) * p.width;
     p.rows = tn_max(1, tn_min(tn_min(p.rows, p.M), MOST / (p.columns / p.width)));
+    if (op->code == TN_T_dot && tn_schedule_get(schedule, op->label, "rows", 0) == 0)
+        p.rows = even_rows(&p, machine->l1_bytes);
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
     p.left = tn_map_get(&L->operands, TN_KEY(p.a));
     return p;

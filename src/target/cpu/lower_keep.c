@@ -93,6 +93,13 @@ static int cost_of(const lower *L, const tn_tvalue *v, tn_axis_search *search)
     return cost;
 }
 
+bool lower_is_dear(const lower *L, const tn_tvalue *v)
+{
+    tn_axis_search search;
+    search.n = 0;
+    return cost_of(L, v, &search) >= VERY_DEAR;
+}
+
 /* ---- who uses what ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct usage {
