@@ -1,6 +1,7 @@
 /* libFuzzer target: any bytes as a file of Python that may hold kernels. What parses is printed, and each function compiled for made-up arguments.
  * Nothing may crash, hang, or use more memory than a small multiple of the input; a refusal says why, and what is accepted must verify. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "triton/ast.h"
 #include "triton/triton.h"
@@ -24,16 +25,18 @@ static void print_unit(tn_session *session, const tn_ast_unit *unit)
         tn_text_ast(&text, unit->assignments.at[i]);
 }
 
-/* An argument that fits the parameter, as far as its name tells. */
+/* An argument that fits the parameter, as far as its name tells: first pointers, and integers where a size or stride is likely; then anything. */
 static const char *made_up(const tn_triton_parameter *parameter, size_t i, int round)
 {
     static const char *const types[] = {"*f32", "i32", "*i32:16", "f32", "*f16", "i64", "desc<f16[16x16]>", "*i1", "=None", "i32=1", "u8"};
-    size_t hash = tn_hash(parameter->name, 1, 0) % 97 + i;
+    char first = parameter->name[0];
     if (parameter->optional && round == 1)
         return NULL;
     if (parameter->constexpr)
         return round ? "=16" : "=2";
-    return types[(round ? hash : i) % TN_COUNT(types)];
+    if (round == 0)
+        return strchr("nsMNK", first) ? "i32" : "*f32";
+    return types[((size_t)(unsigned char)first + i) % TN_COUNT(types)];
 }
 
 static void compile(tn_session *session, const tn_ast_unit *parsed, tn_triton_module *module, int unit, int round)
