@@ -13,12 +13,6 @@ typedef struct measurement {
     tn_executable_info info;
 } measurement;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static tn_status run_for(tn_context *context, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs, double seconds, double *times, size_t *runs)
 {
     double end = tn_seconds() + seconds;
@@ -41,7 +35,7 @@ static tn_status measure(cli *c, tn_context *context, const DLTensor *inputs, si
         tn_profile_start(context, 1);
     if (status == TN_OK)
         status = run_for(context, inputs, ninputs, outputs, noutputs, c->seconds, times, &m->runs);
-    qsort(times, m->runs, sizeof *times, by_value);
+    qsort(times, m->runs, sizeof *times, cli_by_value);
     m->least = times[0];
     m->median = times[m->runs / 2];
     free(times);
@@ -53,21 +47,6 @@ static size_t peak_bytes(const measurement *m)
     return m->memory.arena + m->memory.scratch + m->memory.inputs + m->memory.outputs + m->info.constant_bytes + m->info.packed_bytes;
 }
 
-static void print_json_text(const char *text)
-{
-    putchar('"');
-    for (; *text; text++) {
-        unsigned char ch = (unsigned char)*text;
-        if (ch == '"' || ch == '\\')
-            printf("\\%c", ch);
-        else if (ch < 0x20)
-            printf("\\u%04x", ch);
-        else
-            putchar(ch);
-    }
-    putchar('"');
-}
-
 static double row_ms(const tn_profile_row *row)
 {
     return row->runs ? row->seconds / (double)row->runs * 1e3 : 0;
@@ -76,16 +55,16 @@ static double row_ms(const tn_profile_row *row)
 static void print_json(const cli *c, const tn_context *context, const measurement *m)
 {
     printf("{\"model\": ");
-    print_json_text(c->file);
+    cli_print_json_text(c->file);
     printf(", \"median_ms\": %.6f, \"min_ms\": %.6f, \"compile_ms\": %.3f, \"peak_bytes\": %zu, \"arena_bytes\": %zu, \"arena_lower_bound\": %zu, "
            "\"runs\": %zu, \"threads\": %d, \"machine\": \"%s\", \"kernels\": [",
            m->median * 1e3, m->least * 1e3, m->compile * 1e3, peak_bytes(m), m->memory.arena, m->memory.lower_bound, m->runs, m->info.threads, m->info.machine);
     tn_profile_row row;
     for (size_t i = 0; tn_profile_at(context, i, &row) == TN_OK; i++) {
         printf("%s{\"name\": ", i ? ", " : "");
-        print_json_text(row.kernel);
+        cli_print_json_text(row.kernel);
         printf(", \"nodes\": ");
-        print_json_text(row.nodes);
+        cli_print_json_text(row.nodes);
         if (c->profile)
             printf(", \"mean_ms\": %.6f, \"min_ms\": %.6f", row_ms(&row), row.least_seconds * 1e3);
         printf(", \"bytes\": %lld, \"programs\": %lld, \"threads\": %d}", (long long)row.bytes, (long long)row.programs, row.threads);

@@ -11,19 +11,22 @@ typedef struct cli_pair {
     const char *name, *value;
 } cli_pair;
 
+typedef TN_VEC(cli_pair) cli_pairs;
+
 /* The command line, read. */
 typedef struct cli {
     tn_session *session;
     const char *command;
     const char *file; /* MODEL or FILE; NULL: none */
-    TN_VEC(cli_pair) inputs;  /* --input */
+    cli_pairs inputs;  /* --input */
     TN_VEC(const char *) dim_names; /* --dim */
     TN_VEC(int64_t) dim_sizes;
-    TN_VEC(cli_pair) sizes;   /* --size */
-    const char *inputs_dir, *save, *format, *machine, *passes, *print_after, *emit, *output, *lower;
-    int64_t threads, seed;
+    cli_pairs sizes;   /* --size */
+    cli_pairs arguments, constants; /* --arg, --const */
+    const char *inputs_dir, *save, *format, *machine, *passes, *print_after, *emit, *output, *lower, *grid, *target;
+    int64_t threads, seed, config;
     double seconds;
-    bool json, profile, reference, verify, help;
+    bool json, profile, reference, verify, help, check, bench;
 } cli;
 
 int cli_run(cli *c);
@@ -32,9 +35,13 @@ int cli_compile(cli *c);
 int cli_opt(cli *c);
 int cli_check(cli *c);
 int cli_info(cli *c);
+int cli_kernel(cli *c);
 
 /* Prints the session's diagnostics to stderr; the exit code that `status` stands for. */
 int cli_fail(cli *c, tn_status status);
+/* `text` as a JSON string to standard output. */
+void cli_print_json_text(const char *text);
+int cli_by_value(const void *a, const void *b); /* doubles, for qsort */
 /* Loads c->file, with --dim. */
 tn_status cli_load(cli *c, tn_network **out);
 tn_compile_options cli_compile_options(const cli *c);

@@ -48,3 +48,24 @@ void cli_progress_end(cli *c)
         fprintf(stderr, "\r\033[K");
     tn_session_progress(c->session, NULL, NULL);
 }
+
+int cli_by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void cli_print_json_text(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        unsigned char ch = (unsigned char)*text;
+        if (ch == '"' || ch == '\\')
+            printf("\\%c", ch);
+        else if (ch < 0x20)
+            printf("\\u%04x", ch);
+        else
+            putchar(ch);
+    }
+    putchar('"');
+}

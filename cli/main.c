@@ -8,7 +8,7 @@
 
 /* ---- commands and options ------------------------------------------------------------------------------------------------ */
 
-enum { RUN = 1, BENCH = 2, COMPILE = 4, OPT = 8, CHECK = 16, INFO = 32, MODELS = RUN | BENCH | COMPILE | CHECK, ALL = 63 };
+enum { RUN = 1, BENCH = 2, COMPILE = 4, OPT = 8, CHECK = 16, INFO = 32, KERNEL = 64, MODELS = RUN | BENCH | COMPILE | CHECK, ALL = 127 };
 
 typedef struct command {
     const char *name, *argument;
@@ -24,6 +24,7 @@ static const command commands[] = {
     {"compile", "MODEL", COMPILE, false, cli_compile, "prints what the compiler makes of a network at one stage"},
     {"opt", "FILE", OPT, false, cli_opt, "reads IR text (graph, tile or loop), runs passes, prints the result"},
     {"check", "MODEL", CHECK, false, cli_check, "compares compiled code with the reference interpreter, node by node"},
+    {"kernel", "FILE:NAME", KERNEL, false, cli_kernel, "runs a kernel in Triton's language, or prints what the compiler makes of it"},
     {"info", "MODEL", INFO, true, cli_info, "shows a network's inputs, outputs and operators; without one, this machine"},
 };
 
@@ -43,20 +44,28 @@ static const option options[] = {
     {"--seed", "N", RUN | BENCH | CHECK, NUMBER, AT(seed), "inputs not given are random; the same N gives the same values (default 0)"},
     {"--dim", "NAME=N", MODELS | INFO, DIM, AT(dim_names), "fixes a symbolic dimension; the network is compiled for this size"},
     {"--size", "NAME=N", RUN | BENCH | CHECK, PAIR, AT(sizes), "size of a symbolic dimension for random inputs only (default 1)"},
-    {"--threads", "N", MODELS | OPT, NUMBER, AT(threads), "threads that run and compile (default: all this process may use)"},
-    {"--machine", "NAME", MODELS | OPT, TEXT, AT(machine), "target; `tenon info` lists them (default: the best this CPU can run)"},
-    {"--save", "DIR", RUN, TEXT, AT(save), "writes output_0.npy, … in the network's order"},
+    {"--arg", "NAME=VALUE", KERNEL, PAIR, AT(arguments), "a kernel's argument: FILE.npy, TYPE:FILE.npy, TYPE[SIZES] (zeros) or a number"},
+    {"--const", "NAME=VALUE", KERNEL, PAIR, AT(constants), "a constant in Python's words: 64, 'relu', tl.float16"},
+    {"--grid", "X[,Y[,Z]]", KERNEL, TEXT, AT(grid), "programs to run (default 1)"},
+    {"--config", "N", KERNEL, NUMBER, AT(config), "which of autotune's configurations, from 0"},
+    {"--target", "cpu|cuda", KERNEL, TEXT, AT(target), "where the kernel runs (default cpu)"},
+    {"--check", NULL, KERNEL, FLAG, AT(check), "checks every access first, then compares the results"},
+    {"--bench", NULL, KERNEL, FLAG, AT(bench), "times launches: median and minimum, bytes a second"},
+    {"--threads", "N", MODELS | OPT | KERNEL, NUMBER, AT(threads), "threads that run and compile (default: all this process may use)"},
+    {"--machine", "NAME", MODELS | OPT | KERNEL, TEXT, AT(machine), "target; `tenon info` lists them (default: the best this CPU can run)"},
+    {"--save", "DIR", RUN | KERNEL, TEXT, AT(save), "writes output_0.npy, … in the network's order; of a kernel NAME.npy for each buffer"},
     {"--format", "npy|pb", RUN, TEXT, AT(format), "of saved outputs; pb: TensorProtos, for types that NumPy lacks"},
     {"--reference", NULL, RUN, FLAG, AT(reference), "runs the reference interpreter instead of compiled code"},
-    {"--seconds", "S", BENCH, REAL, AT(seconds), "how long to measure (default 2)"},
+    {"--seconds", "S", BENCH | KERNEL, REAL, AT(seconds), "how long to measure (default 2)"},
     {"--profile", NULL, BENCH, FLAG, AT(profile), "a row for each kernel"},
-    {"--json", NULL, BENCH, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, peak_bytes, kernels"},
-    {"--emit", "STAGE", COMPILE, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj"},
-    {"-o", "FILE", COMPILE | OPT, TEXT, AT(output), "writes to FILE instead of standard output"},
+    {"--json", NULL, BENCH | KERNEL, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, …"},
+    {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj; of a kernel no graph"},
+    {"-o", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "writes to FILE instead of standard output"},
+    {"--output", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "the same"},
     {"--lower", "STAGE", OPT, TEXT, AT(lower), "goes on to tile, loop, llvm or asm"},
     {"--passes", "LIST", MODELS | OPT, TEXT, AT(passes), "passes to run, comma separated; `-fuse`: one kernel an operation"},
-    {"--print-after", "PASS", MODELS | OPT, TEXT, AT(print_after), "prints the IR after this pass, or after `all`, to standard error"},
-    {"--verify", NULL, MODELS, FLAG, AT(verify), "checks the IR after every pass"},
+    {"--print-after", "PASS", MODELS | OPT | KERNEL, TEXT, AT(print_after), "prints the IR after this pass, or after `all`, to standard error"},
+    {"--verify", NULL, MODELS | KERNEL, FLAG, AT(verify), "checks the IR after every pass"},
     {"--option", "NAME=VALUE", ALL, PAIR, SIZE_MAX, "sets an option of the compiler"},
     {"--help", NULL, ALL, FLAG, AT(help), "this text"},
 };
@@ -74,9 +83,9 @@ static void print_options(FILE *to, int bit)
 
 static void print_help(FILE *to)
 {
-    fprintf(to, "Tenon %s compiles neural networks (ONNX) to native code and runs them.\n\nUsage: tenon COMMAND [FILE] [OPTIONS]\n\nCommands:\n", tn_version());
+    fprintf(to, "Tenon %s compiles neural networks (ONNX) and kernels in Triton's language to native code and runs them.\n\nUsage: tenon COMMAND [FILE] [OPTIONS]\n\nCommands:\n", tn_version());
     for (size_t i = 0; i < TN_COUNT(commands); i++)
-        fprintf(to, "  %-8s %-8s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+        fprintf(to, "  %-8s %-9s %s\n", commands[i].name, commands[i].argument, commands[i].help);
     fprintf(to, "\nOptions:\n");
     print_options(to, ALL);
     fprintf(to, "\nExamples:\n"
@@ -86,6 +95,7 @@ static void print_help(FILE *to)
                 "  tenon bench model.onnx --profile           where the time goes\n"
                 "  tenon check model.onnx                     is the compiled code right?\n"
                 "  tenon compile model.onnx --emit=tile       the kernels, as text\n"
+                "  tenon kernel k.py:scale --arg x=x.npy --arg n=100 --const BLOCK=64 --grid 2\n"
                 "\nA MODEL is an ONNX file, or a graph in Tenon's text form (FILE.tn).\n`tenon COMMAND --help` shows what one command takes. Exit codes: 0 right; 1 the input is at fault, a message says\n"
                 "where; 2 wrong usage; 3 results differ (check).\n");
 }
@@ -139,10 +149,8 @@ static int store_pair(cli *c, const option *o, const char *value)
         return store_dim(c, o, value, &pair);
     if (o->field == SIZE_MAX)
         return tn_session_option(c->session, pair.name, pair.value) == TN_OK ? 0 : EXIT_USAGE;
-    if (o->field == AT(inputs))
-        TN_PUSH(&c->session->arena, &c->inputs, pair);
-    else
-        TN_PUSH(&c->session->arena, &c->sizes, pair);
+    cli_pairs *pairs = (cli_pairs *)((char *)c + o->field);
+    TN_PUSH(&c->session->arena, pairs, pair);
     return 0;
 }
 

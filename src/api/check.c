@@ -37,12 +37,12 @@ static double tolerance(tn_dtype dtype)
     }
 }
 
-static double mean_magnitude(const tn_tensor *t, int64_t n)
+static double mean_magnitude(tn_dtype dtype, const void *data, int64_t n)
 {
     double sum = 0;
     int64_t finite = 0;
     for (int64_t i = 0; i < n; i++) {
-        double x = fabs(tn_number_to_double(t->dtype, tn_tensor_at(t, i)));
+        double x = fabs(tn_number_to_double(dtype, tn_number_load(dtype, data, i)));
         if (isfinite(x))
             sum += x, finite++;
     }
@@ -65,6 +65,19 @@ static bool same_number(tn_dtype dtype, tn_number expected, tn_number found, dou
     if (tn_is_float(dtype))
         return close_enough(expected.f, found.f, r, mean);
     return tn_number_same(dtype, expected, found);
+}
+
+int64_t tn_api_differences(tn_dtype dtype, const void *expected, const void *found, int64_t n, double slack, int64_t *first)
+{
+    double r = slack * tolerance(dtype), mean = tn_is_integer(dtype) || dtype == TN_BOOL ? 0 : mean_magnitude(dtype, expected, n);
+    int64_t wrong = 0;
+    *first = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!same_number(dtype, tn_number_load(dtype, expected, i), tn_number_load(dtype, found, i), r, mean)) {
+            *first = wrong == 0 ? i : *first;
+            wrong++;
+        }
+    return wrong;
 }
 
 static const char *number_text(tn_session *session, tn_dtype dtype, tn_number value)
@@ -91,6 +104,7 @@ static const char *value_text(tn_session *session, const tn_value *value)
     return tn_format(&session->arena, "%s%s%s", value->def ? tn_op_name(value->def->code) : "input", value->name ? " " : "", value->name ? value->name : "");
 }
 
+/* expected: written out, known_inputs sees to that. */
 static tn_status compare_tensors(checker *c, const tn_value *value, const tn_tensor *expected, const DLTensor *found, double slack, const char *when)
 {
     int64_t n = 0;
@@ -99,13 +113,7 @@ static tn_status compare_tensors(checker *c, const tn_value *value, const tn_ten
         return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: expected shape %s, found %s", what, when, shape_text(c->session, expected->rank, expected->dim),
                         shape_text(c->session, found->ndim, found->shape));
     tn_tensor_count(expected, &n);
-    double r = slack * tolerance(expected->dtype), mean = tn_is_integer(expected->dtype) || expected->dtype == TN_BOOL ? 0 : mean_magnitude(expected, n);
-    int64_t wrong = 0, first = -1;
-    for (int64_t i = 0; i < n; i++)
-        if (!same_number(expected->dtype, tn_tensor_at(expected, i), tn_number_load(expected->dtype, found->data, i), r, mean)) {
-            first = wrong == 0 ? i : first;
-            wrong++;
-        }
+    int64_t first, wrong = tn_api_differences(expected->dtype, expected->data, found->data, n, slack, &first);
     if (!wrong)
         return TN_OK;
     return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: element %lld of %s: expected %s, found %s; %lld of %lld elements differ", what, when,
@@ -238,7 +246,6 @@ static tn_status check_values(checker *c)
 /* As it is compiled for use. Outputs are among the values, found by their place in the clone. Rounding errors of a whole network add up. */
 static tn_status check_outputs(checker *c)
 {
-    static const double whole_network = 30;
     const tn_op *all = c->graph->body->last, *returned = c->network->graph->body->last;
     tn_graph *copy = tn_api_clone(c->session, c->network->graph);
     TN_TRY(run_compiled(c, copy, c->options.passes, c->inputs, (size_t)returned->noperands));
@@ -247,7 +254,7 @@ static tn_status check_outputs(checker *c)
         for (int r = 0; r < op->nresults && is_interesting(op); r++, value++)
             for (int o = 0; o < returned->noperands; o++)
                 if (tn_operand(returned, o) == &op->result[r])
-                    TN_TRY(compare_tensors(c, tn_operand(all, value), c->expected[value], &c->found[o], whole_network, " (as part of the whole network)"));
+                    TN_TRY(compare_tensors(c, tn_operand(all, value), c->expected[value], &c->found[o], TN_API_WHOLE, " (as part of the whole network)"));
     return TN_OK;
 }
 

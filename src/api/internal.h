@@ -32,6 +32,10 @@ tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph);
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);
 
+/* How many of n dense elements differ by more than tn_check's tolerance (see tenon.h) times `slack`; *first: the first of them. */
+int64_t tn_api_differences(tn_dtype dtype, const void *expected, const void *found, int64_t n, double slack, int64_t *first);
+enum { TN_API_WHOLE = 30 }; /* slack for many operations in a row: rounding errors add up */
+
 /* Tensors of the caller as the interpreter takes them: dense, borrowed where possible. */
 tn_status tn_api_tensor(tn_session *session, tn_arena *arena, const DLTensor *from, const char *what, tn_tensor *to);
 
