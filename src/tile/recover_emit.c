@@ -344,6 +344,10 @@ static tn_tvalue *project(recover *R, tn_tvalue *v, unsigned keep, tn_tbuilder *
                 from |= map[i] >= 0 && keep >> map[i] & 1 ? 1u << i : 0;
             return recover_project(R, op->operand[0], from);
         }
+        if (recover_varies(R, op->operand[0]) == 0) {
+            tn_tvalue *one = recover_project(R, op->operand[0], 0);
+            return keep ? tn_t_broadcast(b, one, type, NULL) : one;
+        }
         return project_slice(v, keep, b);
     default:
         return project_slice(v, keep, b);

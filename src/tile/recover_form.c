@@ -566,9 +566,11 @@ static bool total_turns(recover *R, const tn_top *loop, form *f)
     const tn_number *step = scalar_constant(loop->operand[2]);
     const form *lo = recover_form(R, loop->operand[0]), *hi = recover_form(R, loop->operand[1]);
     tn_dim limit = recover_bound_dim(R, loop->operand[1]);
-    if (step && step->i > 0 && lo->n == 0 && (hi->n == 0 || (limit && tn_dim_is(lo->base, 0)))) {
-        tn_dim length = hi->n == 0 ? tn_dim_sub(s, hi->base, lo->base) : limit;
-        *f = form_of_dim(tn_dim_max(s, tn_dim_ceildiv(s, length, tn_dim_const(s, step->i)), tn_dim_const(s, 0)));
+    if (step && step->i > 0 && step->i <= INT32_MAX && lo->n == 0 && (hi->n == 0 || (limit && tn_dim_is(lo->base, 0)))) {
+        form length = form_of_dim(hi->n == 0 ? hi->base : limit);
+        if (!add_number(R, &length, lo, -1))
+            return false;
+        *f = form_of_dim(tn_dim_max(s, tn_dim_ceildiv(s, length.base, tn_dim_const(s, step->i)), tn_dim_const(s, 0)));
         return true;
     }
     tn_tvalue *by = wide_scalar(R, loop->operand[2]), *length = recover_map2(R, TN_S_sub, wide_scalar(R, loop->operand[1]), wide_scalar(R, loop->operand[0]));

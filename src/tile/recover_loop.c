@@ -181,8 +181,8 @@ static tn_tvalue *limit_of(recover *R, const product_loop *p, tn_tbuilder *b)
     tn_dim strip = tn_dim_const(R->session, p->strip);
     for (int side = 0; side < 2 && p->whole; side++) {
         int d = walked_dimension(p, side);
-        tn_dim shape = d < 0 || load_of(p, side)->subscript[d].inside ? NULL : load_of(p, side)->view->shape[d];
-        if (shape && tn_dim_eq(R->session, tn_dim_mul(R->session, tn_dim_ceildiv(R->session, shape, strip), strip), p->whole))
+        tn_dim shape = d < 0 || load_of(p, side)->subscript[d].inside ? NULL : load_of(p, side)->view->shape[d], whole;
+        if (shape && recover_multiply(R, tn_dim_ceildiv(R->session, shape, strip), strip, &whole) && tn_dim_eq(R->session, whole, p->whole))
             return tn_t_size(b, shape);
     }
     if (p->whole)
