@@ -15,7 +15,7 @@ typedef struct unit {
     tn_function place;  /* of host code */
     tn_map bound;       /* name -> tn_py that tn_triton_bind gave, literal or function */
     tn_map globals;     /* ANNOTATED or ASSIGN node -> global */
-    tn_map functions;   /* FUNCTION node -> tn_function */
+    tn_map functions;   /* FUNCTION node -> tn_function; of the prelude: name -> tn_function, found or not */
 } unit;
 struct tn_triton_module {
     tn_session *session;
@@ -54,11 +54,14 @@ tn_status tn_triton_add(tn_triton_module *module, const char *file, int first_li
     return TN_OK;
 }
 
+/* Its functions are read one by one, when they are needed: a kernel uses few of them. */
 static unit *prelude_of(tn_triton_module *module)
 {
-    tn_ast_unit *ast;
-    if (!module->prelude && tn_ast_parse(module->session, "triton/prelude.tl", 1, tn_triton_prelude, tn_triton_prelude_size, &ast) == TN_OK)
+    if (!module->prelude) {
+        tn_ast_unit *ast = TN_NEW(&module->session->arena, tn_ast_unit);
+        *ast = (tn_ast_unit){.file = tn_intern_z(module->session, "triton/prelude.tl"), .source = tn_triton_prelude, .size = tn_triton_prelude_size, .first_line = 1};
         module->prelude = new_unit(module, ast, TN_T_PRELUDE);
+    }
     return module->prelude;
 }
 
@@ -76,18 +79,54 @@ const tn_ast_unit *tn_triton_unit(const tn_triton_module *module, int number)
     return u ? u->ast : NULL;
 }
 
+static const tn_function *new_function(tn_triton_module *module, const unit *u, const tn_ast_unit *ast, const tn_ast *node)
+{
+    tn_function *function = TN_NEW(&module->session->arena, tn_function);
+    *function = (tn_function){.node = node, .unit = ast, .unit_number = u->number, .name = node->text};
+    return function;
+}
+
+/* From its decorator to the next one. NULL: the prelude has no such function. */
+static const tn_function *parse_prelude_function(tn_triton_module *module, const unit *u, const char *name)
+{
+    static const char decorator[] = "\n@jit\n";
+    tn_session *session = module->session;
+    const char *head = tn_format(&session->arena, "%sdef %s(", decorator, name), *text = u->ast->source, *start = strstr(text, head);
+    if (!start)
+        return NULL;
+    const char *next = strstr(++start, decorator);
+    size_t size = next ? (size_t)(next - start) : strlen(start);
+    int line = 1;
+    for (const char *at = text; at < start; at++)
+        line += *at == '\n';
+    tn_ast_unit *ast;
+    if (tn_ast_parse(session, u->ast->file, line, start, size, &ast) != TN_OK)
+        return NULL;
+    return new_function(module, u, ast, ast->functions.at[0]);
+}
+
+static const tn_function *function_of_prelude(tn_triton_module *module, unit *u, const char *name)
+{
+    static const tn_function none;
+    const tn_function *found = tn_map_get_str(&u->functions, name);
+    if (!found) {
+        found = parse_prelude_function(module, u, name);
+        *tn_map_at_str(&u->functions, name) = (void *)(found ? found : &none);
+    }
+    return found == &none ? NULL : found;
+}
+
 static const tn_function *function_of(tn_triton_module *module, unit *u, const char *name)
 {
+    if (u->number == TN_T_PRELUDE)
+        return function_of_prelude(module, u, name);
     for (size_t i = u->ast->functions.len; i-- > 0;) { /* the last definition is the one that holds */
         const tn_ast *node = u->ast->functions.at[i];
         if (strcmp(node->text, name) != 0)
             continue;
         void **cell = tn_map_at(&u->functions, TN_KEY(node));
-        if (!*cell) {
-            tn_function *function = TN_NEW(&module->session->arena, tn_function);
-            *function = (tn_function){.node = node, .unit = u->ast, .unit_number = u->number, .name = node->text};
-            *cell = function;
-        }
+        if (!*cell)
+            *cell = (void *)new_function(module, u, u->ast, node);
         return *cell;
     }
     return NULL;
