@@ -2,7 +2,7 @@
  *
  *   for each panel of C columns of the right operand
  *     the panel's rows contiguous: as the view has it packed, or packed here into a local buffer
- *     for each block of R rows of the left operand (the last may have fewer: a kernel for each number of rows)
+ *     for each block of R rows of the left operand (the last may have fewer: a kernel for each number of rows, or one that computes its last row again)
  *       R x C accumulators in registers; for every k: C / W vector loads, R broadcasts, R * C / W multiply-adds
  *       accumulators to a small buffer, from which the epilogue (the expression of the store that waits) reads
  *
@@ -10,7 +10,8 @@
  * strips are outside the blocks, and the accumulators of all rows wait in a local buffer from one strip to the next.
  *
  * R and C are the machine's row (dot_rows x dot_vectors): R * C / W accumulators, C / W vectors of the right operand and one broadcast
- * must fit the registers with one to spare. The left operand is read where it lies, row by row; it needs no packing. */
+ * must fit the registers with one to spare. The left operand is read where it lies, row by row; it needs no packing, but
+ * a copy where reading an element is more than a load. */
 #include "target/cpu/lower.h"
 
 #include <assert.h>
@@ -34,7 +35,8 @@ typedef struct product {
     place *out;
     const tn_tvalue *value;     /* what goes there; NULL: the product itself */
     const place *left;          /* a's copy; NULL: a is read where it lies */
-    bool all_rows;              /* rows that do not exist may be computed, too: fewer kernels */
+    bool one_kernel;            /* the last block computes its last row again in place of rows that are not there: one kernel instead of one a remainder */
+    tn_lvalue *last;            /* that row */
 } product;
 
 const tn_top *lower_dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
@@ -367,6 +369,8 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
         right[v] = tn_l_alloc(b, "right", p->type, TN_SPACE_REG, p->width);
     for (int64_t i = 0; i < rows; i++) {
         row[i] = tn_l_fn2(b, TN_S_add, m0, tn_l_index(b, i));
+        if (p->one_kernel && i)
+            row[i] = tn_l_fn2(b, TN_S_min, row[i], p->last);
         lower_fact(L, &p->m, row[i]);
     }
     in = *b;
@@ -397,12 +401,16 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
         }
 }
 
-/* A kernel for each number of rows that can be left: all of them, or what the bound leaves over. */
+/* A kernel for each number of rows that can be left: all of them, or what the bound leaves over. In users' kernels one kernel has to do. */
 static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *left, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0,
                         tn_lvalue *count, tn_lvalue *tile)
 {
-    int64_t total = p->M;
-    bool known = p->all_rows || tn_l_is_const(count, &total);
+    int64_t total;
+    bool known = tn_l_is_const(count, &total);
+    if (p->one_kernel && !(known && total % p->rows == 0)) {
+        micro_kernel(L, b, p, p->rows, batch, m0, n0, tile);
+        return;
+    }
     int64_t tail = known ? total % p->rows : 0;
     tn_lbuilder at = *b;
     if (!known || total >= p->rows) {
@@ -485,11 +493,7 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     }
     tn_lvalue *mb = lower_axis_count(L, &in, p->M, &p->m), *nb = lower_axis_count(L, &in, p->N, &p->n);
     int64_t m_known, most = tn_l_is_const(mb, &m_known) ? m_known : p->M;
-    p->all_rows = p->left && !p->store && !tn_l_is_const(mb, &m_known);
-    if (p->all_rows) { /* whole blocks: the copy and the result have room */
-        tn_lvalue *rows = tn_l_index(&in, p->rows), *blocks = tn_l_fn2(&in, TN_S_div, tn_l_fn2(&in, TN_S_add, mb, tn_l_index(&in, p->rows - 1)), rows);
-        mb = tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_mul, blocks, rows), tn_l_index(&in, p->M));
-    }
+    p->last = tn_l_fn2(&in, TN_S_sub, mb, tn_l_index(&in, 1));
     p->packed = is_packed(L, p->b, p->columns);
     if (!p->packed && (most > 2 || p->N % p->columns)) /* fewer rows do not pay for it, but lanes must not pass the operand's end */
         p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
@@ -553,7 +557,8 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     p.width = tn_max(1, machine->vector.bits / tn_dtype_bits(p.type));
     p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
     p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
-    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 ? 1 : op->code == TN_T_fold ? 4 : 2);
+    p.one_kernel = op->code == TN_T_dot || L->kernel->scalars.len || L->kernel->overlap;
+    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 ? 1 : p.one_kernel ? 2 : 4);
     p.ahead = tn_schedule_get(schedule, op->label, "ahead", 0);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
     bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
