@@ -64,7 +64,7 @@ typedef struct tn_ast tn_ast;
 struct tn_ast {
     tn_ast_kind kind;
     tn_ast_op op;
-    int line, column; /* 1-based, in the file: the unit's first line is counted in */
+    int line, column; /* 1-based, in the file: the unit's first line is counted in; columns count characters */
     int end_line, end_column; /* one past its last character */
     const char *text; /* interned */
     size_t length;
@@ -86,12 +86,14 @@ typedef struct tn_ast_unit {
     const char *source; /* for carets */
     size_t size;
     int first_line;
-    TN_VEC(tn_ast *) functions;   /* every top-level `def` that a decorator or not precedes; bodies of those without `triton.jit` (or `jit`) are skipped: BLOCK NULL */
+    /* Every `def` at top level, also inside if:, try: and with: there. Without a decorator that ends in `jit` it is its name alone: PARAMETERS empty, BLOCK
+     * NULL, no decorators; but if the text is one function and nothing else, it is a kernel whatever decorators say. */
+    TN_VEC(tn_ast *) functions;
     TN_VEC(tn_ast *) assignments; /* top-level NAME = expression, NAME: annotation = expression; those that do not parse are skipped */
     TN_VEC(tn_ast_import) imports;/* also from inside try: and if: blocks at top level */
 } tn_ast_unit;
 
-/* Parses one file or one function's text. The text need not end in a newline; it may be indented as a whole (a method's or nested function's source).
+/* Parses one file or one function's text, of at most 4 MiB. Brackets may nest 200 deep, blocks 99, trees have at most 500 levels. The text need not end in a newline; it may be indented as a whole (a method's or nested function's source).
  * first_line: number of its first line in `file`. Errors are diagnostics at the place, TN_INVALID. source must outlive the unit. */
 tn_status tn_ast_parse(tn_session *session, const char *file, int first_line, const char *source, size_t size, tn_ast_unit **out);
 /* One expression, whole text: literals of arguments and constants. */
