@@ -2,7 +2,8 @@
  *
  * A kernel whose program reads a row, works on it in the cache, and writes a row leaves memory idle while it works: its next row is asked for only when the
  * next program starts. So the second nest that reads a row asks for the same elements of the row that the next program will read: the row's address as a
- * function of the innermost grid coordinate says how far that is. The schedule's `prefetch` of a load says it outright. */
+ * function of the innermost grid coordinate says how far that is. The same for the next iteration of a loop over rows. The schedule's `prefetch` of a load
+ * says it outright. */
 #include "target/cpu/lower.h"
 
 enum { LEAST_BYTES = 1 << 10 };
@@ -97,7 +98,7 @@ static bool is_read_again(lower *L, const tn_top *op)
     int64_t bytes = tn_dtype_bits(type->dtype) / 8;
     for (int i = 0; i < type->rank; i++)
         bytes *= type->extent[i].size;
-    if (op->block != L->kernel->body || bytes < LEAST_BYTES || bytes > L->machine->l2_bytes / 2 || (op->view && op->view->panel))
+    if (bytes < LEAST_BYTES || bytes > L->machine->l2_bytes / 2 || (op->view && op->view->panel))
         return false;
     void **cell = tn_map_at(&L->readers, TN_KEY(op));
     if (!*cell)
@@ -113,12 +114,22 @@ static bool is_read_again(lower *L, const tn_top *op)
 void lower_prefetch_ahead(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *buffer, tn_lvalue *offset)
 {
     const tn_trange *innermost = L->kernel->grid.len ? &L->kernel->grid.at[L->kernel->grid.len - 1] : NULL;
+    const tn_top *loop = op->block->parent && op->block->parent->code == TN_T_for ? op->block->parent : NULL;
     int64_t ahead = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch", -1) : -1;
     int64_t named = op->label ? tn_schedule_get(&L->kernel->schedule, op->label, "prefetch-buffer", -1) : -1;
-    if (ahead < 0 && is_read_again(L, op))
+    const tn_tvalue *walks = innermost ? innermost->value : NULL;
+    tn_lvalue *step = innermost ? tn_l_index(b, innermost->step.size) : NULL;
+    if (ahead < 0 && is_read_again(L, op)) {
         ahead = 1;
-    tn_lvalue *by = ahead < 0 || !innermost ? NULL : load_growth(L, b, op, innermost->value);
+        if (loop) {
+            walks = &loop->region[0]->arg[0];
+            step = tn_l_cast(b, lower_scalar(L, b, loop->operand[2]), TN_I64);
+        } else if (op->block != L->kernel->body) {
+            return;
+        }
+    }
+    tn_lvalue *by = ahead < 0 || !walks ? NULL : load_growth(L, b, op, walks);
     if (by)
         tn_l_prefetch(b, named >= 0 ? L->buffer[named] : buffer,
-                      tn_l_fn2(b, TN_S_add, offset, tn_l_fn2(b, TN_S_mul, by, tn_l_index(b, ahead * innermost->step.size))), 2);
+                      tn_l_fn2(b, TN_S_add, offset, tn_l_fn2(b, TN_S_mul, by, tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, ahead)))), 2);
 }
