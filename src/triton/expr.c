@@ -485,7 +485,7 @@ static bool comprehend(tn_tcompiler *c, const tn_ast *node, py_list *out)
             return false;
         if (!truth)
             continue;
-        if (element->kind == TN_AST_COMPREHENSION && element->integer == 1) {
+        if (node->integer) { /* the next `for` of the same comprehension */
             if (!comprehend(c, element, out))
                 return false;
             continue;
@@ -581,6 +581,8 @@ static bool call(tn_tcompiler *c, const tn_ast *node, tn_py *out)
 static bool lambda(tn_tcompiler *c, const tn_ast *node, tn_py *out)
 {
     tn_function *function = TN_NEW(&c->session->arena, tn_function);
+    if (!c->constants_only)
+        return tn_t_refuse(c, node, "`lambda` is not part of the kernel language: a function of a kernel is a `def` with @triton.jit");
     *function = *c->frame->function;
     function->node = node;
     function->name = "lambda";

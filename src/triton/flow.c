@@ -131,11 +131,10 @@ static bool level(const choice *k, tn_py *x, tn_py *y)
         if (tn_py_is_number(both[i]) && both[i]->from_constexpr)
             return tn_t_error(k->c, k->at, "%s is a constant (tl.constexpr): a branch on a value cannot make it %s here and %s there", k->name,
                               tn_t_describe(k->c, x), tn_t_describe(k->c, y));
-    tn_py before[2] = {*x, *y};
     for (int i = 0; i < 2; i++)
         if (tn_py_is_number(both[i]) && !to_tensor(k, i, both[i]))
             return false;
-    return tn_t_same_type(&x->tensor->type, &y->tensor->type) || differ(k, before[0].kind == TN_PY_TENSOR ? x : &before[0], before[1].kind == TN_PY_TENSOR ? y : &before[1]);
+    return tn_t_same_type(&x->tensor->type, &y->tensor->type) || differ(k, x, y);
 }
 
 static bool only_constants(const tn_tblock *block)
