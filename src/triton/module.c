@@ -309,6 +309,12 @@ bool tn_t_member(tn_tcompiler *c, const tn_ast *at, const char *module, const ch
         return true;
     if (refused)
         return tn_t_refuse(c, at, "%s.%s: %s", module, name, refused);
+    const unit *u = c->frame && !is_module(module) ? unit_of(c->module, c->frame->function->unit_number) : NULL;
+    const tn_py *bound = u ? tn_map_get_str(&u->bound, tn_format(&c->session->arena, "%s.%s", module, name)) : NULL;
+    if (bound) {
+        *out = *bound;
+        return true;
+    }
     if (!is_module(module))
         return tn_t_error(c, at, "%s is a module of the host program; a kernel knows triton's modules only, and what is computed from others comes in as an argument or a "
                                  "tl.constexpr", module);

@@ -19,7 +19,7 @@ import numpy
 
 from .. import _library as c
 from . import language
-from .tensors import ADDRESS, MockTensor, array_types, describe, elements
+from .tensors import ADDRESS, MockTensor, array_types, elements, reader
 from .tools.tensor_descriptor import TensorDescriptor
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "check", "machine", "threads")
@@ -90,7 +90,7 @@ def _integer(v):
 
 
 def _descriptor(v):
-    text, pointer = describe(v.base)
+    text, pointer = _kinds[v.base.__class__](v.base)
     block = "x".join(str(operator.index(n)) for n in v.block_shape)
     return f"desc<{text[1:].split(':')[0]}[{block}]>", (pointer, *map(operator.index, v.shape), *map(operator.index, v.strides))
 
@@ -114,7 +114,7 @@ class _Kinds(dict):
             if issubclass(kind, base):
                 break
         else:
-            of = (lambda v: argument(operator.index(v))) if hasattr(kind, "__index__") and not hasattr(kind, "__dlpack__") else describe
+            of = (lambda v: argument(operator.index(v))) if hasattr(kind, "__index__") and not hasattr(kind, "__dlpack__") else reader(kind)
         self[kind] = of
         return of
 
@@ -222,17 +222,19 @@ def _make_launch(function):
     return scope[function.name]
 
 
+_ONES = {1: (1, 1), 2: (1,), 3: ()}
+
+
 def pack_grid(grid):
     """A grid's sizes as the C API takes them; what is computed from the arguments stays a function."""
-    if grid is None or callable(grid):
-        return grid
-    sizes = tuple(grid) if hasattr(grid, "__iter__") else (grid,)
-    if not 1 <= len(sizes) <= 3:
-        raise TypeError(f"a grid has one to three sizes, found {grid!r}")
+    if grid.__class__ is not tuple:
+        if callable(grid):
+            return grid
+        grid = tuple(grid) if hasattr(grid, "__iter__") else (grid,)
     try:
-        return _GRID(*sizes, *(1,) * (3 - len(sizes)))
-    except struct.error:
-        raise TypeError(f"the sizes of a grid are integers, found {grid!r}") from None
+        return _GRID(*grid, *_ONES[len(grid)])
+    except (KeyError, struct.error):
+        raise TypeError(f"a grid has one to three sizes, all integers; found {grid!r}") from None
 
 
 def _fail(status):
@@ -445,14 +447,18 @@ class JITFunction(_Callable):
         while codes:
             code = codes.pop()
             codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-            names.update(dict.fromkeys((*code.co_names, *code.co_freevars)))
+            names.update(dict.fromkeys((*code.co_names, *code.co_freevars)))  # co_names has attributes too
         if self.fn.__defaults__ or self.fn.__kwdefaults__:
             text = self.src
             tree = ast.parse("if 1:\n" + text if text[0].isspace() else text).body[0]
             arguments = (tree.body[0] if isinstance(tree, ast.If) else tree).args
             for default in (*arguments.defaults, *arguments.kw_defaults):
                 names.update((node.id, None) for node in (ast.walk(default) if default else ()) if isinstance(node, ast.Name))
-        return {name: closure[name] if name in closure else self.fn.__globals__[name] for name in names if name in closure or name in self.fn.__globals__}
+        found = {name: closure[name] if name in closure else self.fn.__globals__[name] for name in names if name in closure or name in self.fn.__globals__}
+        for module in [v for v in found.values() if isinstance(v, types.ModuleType) and not v.__name__.startswith((__package__, "triton."))]:
+            members = {f"{module.__name__}.{name}": getattr(module, name, None) for name in names}
+            found.update((name, v) for name, v in members.items() if isinstance(v, (_Callable, language.constexpr)))
+        return found
 
     def _assigned(self, name, end):
         """The line before `end` that gives a global name its value; None: not found."""

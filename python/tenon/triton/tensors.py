@@ -78,16 +78,18 @@ def _torch_tensor(kind):
     return torch is not None and issubclass(kind, torch.Tensor)
 
 
-def describe(v):
-    """Text of the pointer's type and the address: ("*f32:16", 139872)."""
-    if isinstance(v, numpy.ndarray):
-        pointer = v.ctypes.data
-        return array_types[v.dtype][not pointer & 15], pointer
-    if _torch_tensor(type(v)):
-        return _of_torch(v)
-    if isinstance(v, MockTensor):
-        return (_torch_types if type(v.dtype).__module__ == "torch" else array_types)[v.dtype][1], None
-    return _of_dlpack(v)
+def _of_numpy(v):
+    pointer = v.ctypes.data
+    return array_types[v.dtype][not pointer & 15], pointer
+
+
+def reader(kind):
+    """What makes ("*f32:16", address), the text of a pointer's type and the address, of a tensor of this class."""
+    if issubclass(kind, numpy.ndarray):
+        return _of_numpy
+    if issubclass(kind, MockTensor):
+        return lambda v: (_torch_types[v.dtype][1], None)
+    return _of_torch if _torch_tensor(kind) else _of_dlpack
 
 
 def elements(v):
