@@ -432,6 +432,7 @@ static bool run_branches(tn_tcompiler *c, const tn_ast *node, tn_tvalue *conditi
     void **partial = tn_map_at(&c->partial, TN_KEY(node));
     bool returns[2] = {false, false}, sorted = *partial == NULL;
     branch side[2] = {{0}, {0}};
+    size_t diags = c->session->diags.len;
     *ends = true;
     for (int i = 0; sorted && i < 2; i++) {
         if (!make_branch(c, bodies[i], NULL, true, &side[i]))
@@ -446,8 +447,10 @@ static bool run_branches(tn_tcompiler *c, const tn_ast *node, tn_tvalue *conditi
     for (int i = 0; sorted && i < 2; i++)
         if (!returns[i] && !continue_branch(c, rest, open, &side[i]))
             return false;
-    if (!sorted)
+    if (!sorted) {
         *tn_map_at(&c->partial, TN_KEY(node)) = (void *)node;
+        c->session->diags.len = diags; /* both sides are compiled anew, and print again what they print */
+    }
     for (int i = 0; !sorted && i < 2; i++)
         if (!make_branch(c, bodies[i], rest, open, &side[i]))
             return false;

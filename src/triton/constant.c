@@ -95,6 +95,9 @@ void tn_t_text_constant(tn_tcompiler *c, tn_text *text, const tn_py *v, bool quo
         }
         tn_text_add(text, v->n == 1 ? ",)" : ")");
         break;
+    case TN_PY_DTYPE:
+        tn_text_add(text, "%s%s", tn_t_type_name(c, &v->type), v->type.rank ? tn_t_shape_text(c, &v->type) : "");
+        break;
     default:
         tn_text_add(text, "%s", tn_t_describe(c, v));
     }

@@ -45,7 +45,7 @@ static void python_arithmetic(void **state)
         "(1 if 0 else 2) == 2", "(0 or 5) == 5", "(3 and 4) == 4", "(0 and 1 // 0) == 0", "(1 or 1 // 0) == 1", "f'{1 + 1}x{True}' == '2xTrue'", "[i * i for i in range(4) if i % 2 == 1] == (1, 9)",
         "[(i, j) for i in (1, 2) for j in (3, 4)] == ((1, 3), (1, 4), (2, 3), (2, 4))", "[*(1, 2), 3] == (1, 2, 3)", "triton.cdiv(7, 2) == 4", "triton.next_power_of_2(17) == 32",
         "triton.next_power_of_2(1) == 1", "isinstance(1, int)", "isinstance(True, int)", "not isinstance(1, (float, str))", "isinstance((1,), tuple)", "isinstance(1, tl.constexpr)",
-        "tl.constexpr(3).value == 3", "(5).value == 5", "tl.float16.primitive_bitwidth == 16", "tl.cdiv(7, 2) == 4", "hasattr(tl.float32, 'name')", "not hasattr(tl.float32, 'nothing')",
+        "tl.constexpr(3).value == 3", "str(tl.float32) == 'fp32'", "(5).value == 5", "tl.float16.primitive_bitwidth == 16", "tl.cdiv(7, 2) == 4", "hasattr(tl.float32, 'name')", "not hasattr(tl.float32, 'nothing')",
         "getattr(tl.float32, 'primitive_bitwidth') == 32", "getattr(tl.float32, 'nothing', 7) == 7", "tl.constexpr is not None", "-2 ** 2 == -4", "0x10 == 16", "1_000 == 1000",
         "9223372036854775807 + 1 == 9223372036854775808",
     };
@@ -252,6 +252,59 @@ static void constants_in_loops(void **state)
     INTS("@triton.jit\ndef f(count, start, step):\n"
          "    s = start\n    while count > 0:\n        s += tl.sum(tl.full((step,), 1, tl.int32), 0)\n        count -= 1\n    return s\n",
          "    tl.store(out, f(3, 0, 4))\n    tl.store(out + 1, f(n, 1, 2))\n    tl.store(out + 2, f(0, 7, 1))\n", 12, 11, 7);
+}
+
+static void aggregates_in_branches(void **state)
+{
+    (void)state;
+    int32_t x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, out[8] = {0};
+    must_run(KERNEL("x, out, n")
+        "    p = tl.make_block_ptr(x, (12,), (1,), (0,), (4,), (0,))\n"
+        "    d = tl.make_tensor_descriptor(x, (12,), (1,), (4,))\n"
+        "    q = x\n    t = (n, 'a')\n"
+        "    if n > 3:\n        p = tl.advance(p, (4,))\n        d = tl.make_tensor_descriptor(x + 8, (3,), (1,), (4,))\n        q += 7\n        t = (n + 1, 'a')\n"
+        "    tl.store(out + tl.arange(0, 4), tl.load(p) + d.load([0]))\n"
+        "    tl.store(out + 4, tl.load(q))\n    tl.store(out + 5, t[0])\n    tl.static_assert(t[1] == 'a')\n"
+        "    while tl.load(q) < 11:\n        q += 1\n"
+        "    tl.store(out + 6, tl.load(q))\n    tl.store(out + 7, tl.load(q + 1 if n < 3 else x))\n",
+        (const int64_t[3]){1, 1, 1}, (const given[]){ARRAY("*i32", x), ARRAY("*i32", out), {"i32", NULL, 0, 5}}, 3);
+    assert_memory_equal(out, ((const int32_t[]){14, 16, 18, 8, 8, 6, 11, 1}), sizeof out);
+}
+
+/* What is printed while a kernel is compiled is printed once, though loops and branches are compiled until they fit. */
+static void static_prints(void **state)
+{
+    (void)state;
+    static const char text[] = KERNEL("n")
+        "    s = 0\n    for i in range(n):\n        for j in range(i):\n            s += j\n            tl.static_print('loop', s.dtype)\n"
+        "    if n > 0:\n        tl.static_print('branch')\n        if n > 3:\n            return\n        s = 1\n    tl.device_print('s', s)\n";
+    tn_session *session = triton_session();
+    tn_triton_kernel kernel;
+    assert_int_equal(compile_triton(session, text, (const given[]){{"i32", NULL, 0, 0}}, 1, false, &kernel), TN_OK);
+    assert_int_equal(session->diags.len, 2);
+    assert_string_equal(session->diags.at[0].message, "loop int32");
+    assert_string_equal(session->diags.at[1].message, "branch");
+    free_triton_session(session);
+}
+
+static void limits(void **state)
+{
+    (void)state;
+    const given arguments[] = {{"i32", NULL, 0, 0}};
+    for (int way = 0; way < 2; way++) {
+        tn_session *session = triton_session();
+        tn_text text = {.arena = &session->arena};
+        tn_text_add(&text, KERNEL("n") "    x = (");
+        for (int i = 0; i < 65; i++)
+            tn_text_add(&text, "%d, ", i);
+        tn_text_add(&text, way ? ")\n    for i in range(n):\n        x = (" : ")\n    if n > 0:\n        tl.device_print('n', n)\n        x = (");
+        for (int i = 0; i < 65; i++)
+            tn_text_add(&text, "x[%d] + 1, ", i);
+        tn_text_add(&text, ")\n");
+        must_fail(text.at, arguments, 1, way ? "this loop carries 65 values from one iteration to the next, 64 is the most" : "this branch gives 65 values, 64 is the most");
+        free_triton_session(session);
+    }
+    must_fail(KERNEL("n") "    for i in tl.static_range(300):\n        if n == i:\n            return\n", arguments, 1, "more than 200 branches and loops within each other");
 }
 
 /* ---- functions ------------------------------------------------------------------------------------------------------- */
@@ -699,7 +752,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(python_arithmetic), cmocka_unit_test(constants_that_fail), cmocka_unit_test(assignments), cmocka_unit_test(branches),
         cmocka_unit_test(choices), cmocka_unit_test(loops), cmocka_unit_test(loops_of_wide_and_unsigned_indices), cmocka_unit_test(unrolled_loops),
-        cmocka_unit_test(loops_in_loops), cmocka_unit_test(aggregates_in_loops), cmocka_unit_test(constants_in_loops), cmocka_unit_test(calls),
+        cmocka_unit_test(loops_in_loops), cmocka_unit_test(aggregates_in_loops), cmocka_unit_test(aggregates_in_branches), cmocka_unit_test(static_prints), cmocka_unit_test(limits),
+        cmocka_unit_test(constants_in_loops), cmocka_unit_test(calls),
         cmocka_unit_test(early_returns), cmocka_unit_test(combine_functions), cmocka_unit_test(configurations), cmocka_unit_test(bindings), cmocka_unit_test(imports),
         cmocka_unit_test(kernels), cmocka_unit_test(locations), cmocka_unit_test(faults), cmocka_unit_test(faults_of_functions), cmocka_unit_test(faults_of_arguments),
         cmocka_unit_test(carets), cmocka_unit_test(weak_numbers), cmocka_unit_test(asserts),
