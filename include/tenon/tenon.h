@@ -244,8 +244,8 @@ typedef struct tn_compiled_kernel tn_compiled_kernel; /* one kernel for given ty
 /* A new, empty module. It lives in the session; free it before. */
 tn_status tn_module_new(tn_session *session, tn_module **out);
 void tn_module_free(tn_module *module); /* NULL is allowed; kernels compiled from it stay */
-/* Adds a text: a Python file (host code in it is skipped) or the source of one function. `file` and `first_line` are for diagnostics. The text is copied. *unit is
- * its number. TN_INVALID: syntax. */
+/* Adds a text: a Python file (host code in it is skipped) or the source of one function. `file` and `first_line` are for diagnostics; it may be
+ * below 1, where lines go before the file's own. The text is copied. *unit is its number. TN_INVALID: syntax. */
 tn_status tn_module_add(tn_module *module, const char *file, int first_line, const char *text, size_t size, int *unit);
 /* Makes a global name of a unit a constant, by its text in Python: 64, 'relu', None, tl.float16, (1, 2). As NAME = tl.constexpr(…) in the text does.
  * A name may be that of a module that the unit imports, a dot, and a member of it; also in tn_module_bind_function. */

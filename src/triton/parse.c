@@ -844,10 +844,13 @@ static bool top_level(tn_parser *p)
     return true;
 }
 
+enum { MOST_LINES = 1 << 30 }; /* so that counting on does not overflow */
+
 static tn_ast_unit *new_unit(tn_session *session, const char *file, int first_line, const char *source, size_t size)
 {
     tn_ast_unit *unit = TN_NEW(&session->arena, tn_ast_unit);
-    *unit = (tn_ast_unit){.file = file ? tn_intern_z(session, file) : NULL, .source = source, .size = size, .first_line = first_line > 0 ? first_line : 1};
+    *unit = (tn_ast_unit){.file = file ? tn_intern_z(session, file) : NULL, .source = source, .size = size};
+    unit->first_line = (int)tn_max(-MOST_LINES, tn_min(first_line, MOST_LINES));
     return unit;
 }
 

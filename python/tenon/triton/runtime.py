@@ -543,7 +543,7 @@ class _Around(_Callable):
 
     def __init__(self, fn):
         self.fn, self.name, self.arg_names = fn, fn.name, fn.arg_names
-        functools.update_wrapper(self, fn.base if isinstance(fn, _Around) else fn.fn)
+        functools.update_wrapper(self, self.base.fn)
 
     @property
     def base(self):
