@@ -456,7 +456,10 @@ static const char *view_name(recover *R, int buffer)
         name[n - 4] = 0;
     for (char *c = name; *c; c++)
         *c = (char)toupper((unsigned char)*c);
-    return name;
+    void **made = tn_map_at(&R->names, (uint64_t)buffer + 1);
+    uintptr_t n_made = (uintptr_t)*made;
+    *made = (void *)(n_made + 1);
+    return n_made ? tn_format(&R->arena, "%s.%zu", name, (size_t)n_made) : name;
 }
 
 tn_view *recover_view(recover *R, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset, bool padded, tn_number padding)
@@ -670,7 +673,7 @@ tn_status tn_tile_recover(tn_kernel *kernel)
     tn_tile_walk(kernel->body, find_parameter, &unbound);
     if (unbound) /* of kernels whose extents a schedule gives: they come with views */
         return TN_OK;
-    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.became = empty;
+    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.names = R.became = empty;
     recover_number_operations(&R);
     recover_collect_facts(&R);
     tn_tile_walk(kernel->body, rewrite, &R);

@@ -48,6 +48,7 @@ typedef struct recover {
     tn_map forms, pointers, spans, varies, solutions;
     tn_map assumed;      /* values and symbols that a fact of the kernel says are not negative */
     tn_map views;        /* text of a view -> view */
+    tn_map names;        /* buffer + 1 -> how many views of it were named */
     tn_map became;       /* values that others stand for, at the end */
 } recover;
 
