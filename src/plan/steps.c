@@ -129,9 +129,11 @@ static void find_groups(flattening *f)
     tn_exec *exec = f->exec;
     for (size_t b = 0; b < exec->program->buffers.len; b++) {
         const tn_pbuffer *buffer = &exec->program->buffers.at[b];
-        exec->buffers[b].group = dim_group(f, buffer->elements);
+        /* By its dimensions, not by their product alone: 0 * n is known before n, but an output tells its shape. */
+        int group = dim_group(f, buffer->elements);
         for (int d = 0; d < buffer->type.rank; d++)
-            dim_group(f, buffer->type.dim[d]);
+            group = (int)tn_max(group, dim_group(f, buffer->type.dim[d]));
+        exec->buffers[b].group = group;
     }
     for (size_t i = 0; i < exec->steps.len; i++) {
         tn_exec_step *step = &exec->steps.at[i];

@@ -402,11 +402,19 @@ tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int 
     return emit_size(c, count, dtype);
 }
 
+tn_dtype emit_sum_type(tn_dtype dtype)
+{
+    return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype;
+}
+
 tn_value *emit_mean(onnx_ctx *c, tn_value *x, const int64_t *axes, int n)
 {
     if (!x)
         return NULL;
-    return emit_div(c, emit_reduce(c, TN_OP_add, x, axes, n), emit_count(c, &x->type, axes, n, x->type.dtype));
+    tn_dtype dtype = x->type.dtype, wide = emit_sum_type(dtype);
+    x = tn_convert(&c->b, x, wide);
+    tn_value *mean = emit_div(c, emit_reduce(c, TN_OP_add, x, axes, n), emit_count(c, &x->type, axes, n, wide));
+    return mean ? tn_convert(&c->b, mean, dtype) : NULL;
 }
 
 tn_value *emit_softmax(onnx_ctx *c, tn_value *x, const int64_t *axes, int n, bool log)

@@ -72,6 +72,8 @@ tn_value *emit_spread(onnx_ctx *c, tn_value *reduced, const tn_type *like, const
 tn_value *emit_keep(onnx_ctx *c, tn_value *reduced, const tn_type *like, const int64_t *axes, int n);
 tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int n,
                      tn_dtype dtype); /* elements reduced, rank 0 */
+/* In what a mean or a norm of `dtype` is computed: f16 would overflow in the sum, or in the count, long before the result does. */
+tn_dtype emit_sum_type(tn_dtype dtype);
 tn_value *emit_mean(onnx_ctx *c, tn_value *x, const int64_t *axes, int n);
 /* Softmax over axes jointly; *log: its logarithm instead. */
 tn_value *emit_softmax(onnx_ctx *c, tn_value *x, const int64_t *axes, int n, bool log);

@@ -178,6 +178,12 @@ static tn_value *put_element(onnx_ctx *c, tn_value *buffer, tn_value *x, int axi
     return op ? &op->result[0] : NULL;
 }
 
+/* Rows of a scan output's buffer: one at least, since the body writes a row wherever it stands, even if no trip runs. */
+static tn_dim buffer_rows(onnx_ctx *c, const loop *l)
+{
+    return tn_dim_max(c->session, l->trips, num(c, 1));
+}
+
 /* An empty buffer for a scan output with elements of type t. */
 static tn_value *new_buffer(onnx_ctx *c, const loop *l, const tn_type *t, int axis)
 {
@@ -187,7 +193,7 @@ static tn_value *new_buffer(onnx_ctx *c, const loop *l, const tn_type *t, int ax
                          TN_MAX_RANK);
         return NULL;
     }
-    element_dims(c, t, axis, l->trips, dims);
+    element_dims(c, t, axis, buffer_rows(c, l), dims);
     return emit_fill(c, emit_number(c, t->dtype, 0), dims, t->rank + 1);
 }
 
@@ -357,7 +363,7 @@ static bool loop_results(onnx_ctx *c, loop *l, tn_op *op, bool endless)
         return false;
     for (int k = 0; k < l->nscans; k++) {
         tn_value *buffer = &op->result[2 + l->nvars + k];
-        if (count != l->trips)
+        if (count != buffer_rows(c, l))
             buffer = emit_slice_axis(c, buffer, 0, num(c, 0), count, 1);
         if (!onnx_set_output(c, l->n, l->nvars + k, buffer))
             return false;

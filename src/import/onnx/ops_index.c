@@ -74,6 +74,24 @@ static tn_value *gather_axis(onnx_ctx *c, tn_value *x, tn_value *indices, int ax
     return first_result(tn_build(&c->b, TN_OP_gather, operands, 2, attrs, TN_COUNT(attrs), NULL, 0));
 }
 
+/* From an axis of size 0 no indices can be right but none. */
+static tn_value *gather_nothing(onnx_ctx *c, const onnx_node *n, tn_value *x, const tn_type *indices, int axis)
+{
+    tn_dim dims[TN_MAX_RANK];
+    int rank = 0;
+    if (!tn_dim_is(tn_type_elements(c->session, indices), 0)) {
+        onnx_error(c, n, "an index is outside dimension %d of size 0", axis);
+        return NULL;
+    }
+    for (int i = 0; i < x->type.rank; i++) {
+        for (int k = 0; i == axis && k < indices->rank; k++)
+            dims[rank++] = indices->dim[k];
+        if (i != axis)
+            dims[rank++] = x->type.dim[i];
+    }
+    return emit_fill(c, emit_number(c, x->type.dtype, 0), dims, rank);
+}
+
 bool onnx_Gather(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *indices = n->input[1];
@@ -85,6 +103,8 @@ bool onnx_Gather(onnx_ctx *c, const onnx_node *n)
         return onnx_unsupported(c, n, "the result has more than %d dimensions", TN_MAX_RANK);
     if (indices->type.rank == 0 && onnx_static_ints(c, indices, &index, 1, &count))
         return onnx_set_output(c, n, 0, gather_one(c, n, x, axis, index));
+    if (tn_dim_is(x->type.dim[axis], 0))
+        return onnx_set_output(c, n, 0, gather_nothing(c, n, x, &indices->type, axis));
     indices = from_start(c, indices, emit_size(c, x->type.dim[axis], TN_I64));
     return indices && onnx_set_output(c, n, 0, gather_axis(c, x, indices, axis));
 }

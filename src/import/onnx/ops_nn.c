@@ -231,12 +231,12 @@ static tn_value *covered(onnx_ctx *c, const onnx_window *w, int i, tn_dim size, 
 bool onnx_op_average_pool(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0];
-    tn_dtype dtype = x->type.dtype;
+    tn_dtype dtype = emit_sum_type(x->type.dtype);
     bool padding = onnx_attr_int(c, n, "count_include_pad", 0);
     onnx_window w;
     if (!onnx_read_window(c, n, &x->type, NULL, &w))
         return false;
-    tn_value *y = pool(c, TN_OP_add, x, &w), *divisor = NULL;
+    tn_value *y = pool(c, TN_OP_add, tn_convert(&c->b, x, dtype), &w), *divisor = NULL;
     tn_dim fixed = emit_dim(c, 1);
     for (int i = 0; y && i < w.n; i++) {
         bool whole = tn_dim_is(w.extra[i], 0) && (padding || (tn_dim_is(w.low[i], 0) && tn_dim_is(w.high[i], 0)));
@@ -248,11 +248,11 @@ bool onnx_op_average_pool(onnx_ctx *c, const onnx_node *n)
         divisor = divisor ? emit_mul(c, divisor, along) : along;
     }
     tn_value *taps = emit_size(c, fixed, dtype);
-    return onnx_set_output(c, n, 0,
-                           emit_div(c, y,
-                                    !divisor              ? taps
-                                    : tn_dim_is(fixed, 1) ? divisor
-                                                          : emit_mul(c, divisor, taps)));
+    y = emit_div(c, y,
+                 !divisor              ? taps
+                 : tn_dim_is(fixed, 1) ? divisor
+                                       : emit_mul(c, divisor, taps));
+    return onnx_set_output(c, n, 0, tn_convert(&c->b, y, x->type.dtype));
 }
 
 /* Row-major position of every element of `type`, i64; column: the spatial dimensions count from the first. */

@@ -192,7 +192,9 @@ bool onnx_op_reduce_mean(onnx_ctx *c, const onnx_node *n)
     reduction r;
     if (!read_reduction(c, n, &r))
         return false;
-    return finish(c, n, &r, emit_div(c, reduce(c, &r, TN_OP_add, n->input[0]), count(c, &r, r.type.dtype)));
+    tn_dtype wide = emit_sum_type(r.type.dtype);
+    tn_value *sum = reduce(c, &r, TN_OP_add, tn_convert(&c->b, n->input[0], wide));
+    return finish(c, n, &r, tn_convert(&c->b, emit_div(c, sum, count(c, &r, wide)), r.type.dtype));
 }
 
 bool onnx_op_reduce_norm(onnx_ctx *c, const onnx_node *n)
@@ -203,9 +205,11 @@ bool onnx_op_reduce_norm(onnx_ctx *c, const onnx_node *n)
     tn_value *x = n->input[0];
     if (strcmp(n->op_type, "ReduceL1") == 0)
         return finish(c, n, &r, reduce(c, &r, TN_OP_add, emit_unary(c, TN_OP_abs, x)));
+    bool root = strcmp(n->op_type, "ReduceL2") == 0;
+    x = root ? tn_convert(&c->b, x, emit_sum_type(r.type.dtype)) : x;
     tn_value *sum = reduce(c, &r, TN_OP_add, emit_mul(c, x, x));
-    if (strcmp(n->op_type, "ReduceL2") == 0) {
-        tn_dtype work = tn_is_float(r.type.dtype) ? r.type.dtype : TN_F64;
+    if (root) {
+        tn_dtype work = tn_is_float(r.type.dtype) ? emit_sum_type(r.type.dtype) : TN_F64;
         sum = tn_convert(&c->b, emit_unary(c, TN_OP_sqrt, tn_convert(&c->b, sum, work)), r.type.dtype);
     }
     return finish(c, n, &r, sum);

@@ -451,8 +451,11 @@ static tn_value *slice_by_index(onnx_ctx *c, const onnx_node *n, tn_value *x, in
     tn_value *from = runtime_bound(c, r->start, r->start_value, size, zero, high);
     tn_value *to = runtime_bound(c, r->end, r->end_value, size, low, high);
     tn_value *span = emit_select(c, back, emit_sub(c, from, to), emit_sub(c, to, from));
+    tn_value *far = emit_max(c, size, one); /* a longer step gives no other elements, but could overflow */
+    step = emit_min(c, emit_max(c, step, emit_unary(c, TN_OP_negate, far)), far);
     tn_value *stride = emit_max(c, emit_unary(c, TN_OP_abs, step), one);
     tn_value *many = emit_max(c, emit_div(c, emit_add(c, span, emit_sub(c, stride, one)), stride), zero);
+    many = emit_select(c, emit_compare_number(c, "EQ", step, 0), emit_number(c, TN_I64, -1), many); /* no count at all: an error */
     if (!many || !from || !onnx_runtime_dims(c, n, many, 1, &d, &count))
         return NULL;
     tn_value *at = emit_add(c, emit_mul(c, tn_iota(&c->b, TN_I64, &count, 1, 0), step), from);

@@ -12,7 +12,7 @@ bool onnx_read_ints(onnx_ctx *c, const onnx_node *n, const char *name, int count
     for (int i = 0; i < count; i++) {
         out[i] = list ? list[i] : otherwise;
         if (out[i] < least || out[i] > INT32_MAX)
-            return onnx_error(c, n, "`%s` must be at least %lld, found %lld", name, (long long)least,
+            return onnx_error(c, n, "`%s` must be at least %lld and below 2^31, found %lld", name, (long long)least,
                               (long long)out[i]);
     }
     return true;
@@ -34,8 +34,8 @@ static bool read_kernel(onnx_ctx *c, const onnx_node *n, const tn_type *weight, 
         return onnx_error(c, n, "`kernel_shape` is missing");
     for (int i = 0; i < w->n; i++) {
         w->kernel[i] = list ? emit_dim(c, list[i]) : weight->dim[i + 2];
-        if (list && list[i] < 1)
-            return onnx_error(c, n, "`kernel_shape` must be at least 1, found %lld", (long long)list[i]);
+        if (list && (list[i] < 1 || list[i] > INT32_MAX))
+            return onnx_error(c, n, "`kernel_shape` must be at least 1 and below 2^31, found %lld", (long long)list[i]);
         if (list && weight && tn_dim_ne(c->session, weight->dim[i + 2], w->kernel[i]))
             return onnx_error(c, n, "`kernel_shape` does not agree with the weight's shape in spatial dimension %d", i);
     }

@@ -1,0 +1,91 @@
+"""ONNX networks at their edges, compiled: nothing to compute on, sums that leave f16, steps that overflow, loops that never run."""
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tenon_api import Error, Model
+
+F16, F32, I64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64
+
+
+def run(folder, nodes, arrays, outputs, constants=()):
+    """arrays: {name: array}, static shapes; outputs: {name: element type}"""
+    ins = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()]
+    outs = [helper.make_tensor_value_info(n, kind, None) for n, kind in outputs.items()]
+    graph = helper.make_graph(nodes, "graph", ins, outs, [numpy_helper.from_array(a, n) for n, a in dict(constants).items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    return Model(folder / "m.onnx")(*arrays.values())
+
+
+@pytest.mark.parametrize("op,attributes", [("ReduceMean", {"axes": [2, 3]}), ("GlobalAveragePool", {}), ("AveragePool", {"kernel_shape": [300, 301]})])
+def test_means_of_f16_are_not_sums_of_f16(op, attributes, tmp_path):
+    x = np.full((1, 2, 300, 301), 10, np.float16)  # the sum and the count are beyond 65504
+    y, = run(tmp_path, [helper.make_node(op, ["x"], ["y"], **attributes)], {"x": x}, {"y": F16})
+    assert y.shape == (1, 2, 1, 1) and (y == 10).all()
+
+
+def test_padding_is_not_counted_in_f16(tmp_path):
+    x = np.full((1, 1, 60, 60), 30, np.float16)
+    y, = run(tmp_path, [helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[50, 50], pads=[3, 3, 3, 3])], {"x": x}, {"y": F16})
+    assert y.shape == (1, 1, 17, 17) and (y == 30).all()
+
+
+def test_norm_of_f16(tmp_path):
+    x = np.array([[300, 400]], np.float16)
+    y, = run(tmp_path, [helper.make_node("ReduceL2", ["x"], ["y"], axes=[1], keepdims=0)], {"x": x}, {"y": F16})
+    assert y.tolist() == [500]
+
+
+LEAST, MOST = -2**63, 2**63 - 1
+
+
+@pytest.mark.parametrize("start,end,step", [(-1, LEAST, LEAST), (1, MOST, MOST), (-1, LEAST, -MOST), (0, 3, 2), (-1, LEAST, -1), (0, 0, MOST), (2, 0, -2)])
+def test_steps_known_at_run_time(start, end, step, tmp_path):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    names = {"start": start, "end": end, "step": step}
+    node = helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])
+    y, = run(tmp_path, [node], {"x": x} | {n: np.array([v], np.int64) for n, v in names.items()}, {"y": F32}, {"axis": np.array([0], np.int64)})
+    np.testing.assert_array_equal(y, x[start:None if end == LEAST else end:step])
+
+
+def test_a_step_of_zero_is_refused(tmp_path):
+    arrays = {"x": np.zeros((3, 4), np.float32)} | {n: np.array([v], np.int64) for n, v in (("start", 0), ("end", 3), ("step", 0))}
+    with pytest.raises(Error) as error:
+        run(tmp_path, [helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])], arrays, {"y": F32}, {"axis": np.array([0], np.int64)})
+    assert error.value.status == "invalid"
+
+
+def test_nothing_is_gathered_from_nothing(tmp_path):
+    node = helper.make_node("Gather", ["x", "i"], ["y"], axis=1)
+    x = np.zeros((2, 0, 3), np.float32)
+    y, = run(tmp_path, [node], {"x": x, "i": np.zeros((0, 5), np.int64)}, {"y": F32})
+    assert y.shape == (2, 0, 5, 3)
+    with pytest.raises(Error, match="outside dimension 1 of size 0"):
+        run(tmp_path, [node], {"x": x, "i": np.zeros((1,), np.int64)}, {"y": F32})
+
+
+@pytest.mark.parametrize("trips,go,ran", [(0, True, 0), (3, False, 0), (-1, True, 0), (2, True, 2), (40, True, 40)])
+@pytest.mark.parametrize("constant", [False, True])
+def test_scan_outputs_of_loops_that_may_not_run(trips, go, ran, constant, tmp_path):
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["more"]), helper.make_node("Add", ["v", "one"], ["next"]), helper.make_node("Identity", ["next"], ["row"])], "body",
+        [value("i", I64, []), value("c", TensorProto.BOOL, []), value("v", F32, [2])], [value("more", TensorProto.BOOL, []), value("next", F32, [2]), value("row", F32, [2])])
+    control = {"m": np.array(trips, np.int64), "go": np.array(go)}
+    x = {"x": np.array([1, 2], np.float32)}
+    constants = {"one": np.ones(2, np.float32)} | (control if constant else {})
+    last, rows = run(tmp_path, [helper.make_node("Loop", ["m", "go", "x"], ["last", "rows"], body=body)], x if constant else x | control, {"last": F32, "rows": F32}, constants)
+    np.testing.assert_array_equal(last, x["x"] + ran)
+    np.testing.assert_array_equal(rows, x["x"] + np.arange(1, ran + 1, dtype=np.float32).reshape(ran, 1))
+
+
+def test_an_empty_output_tells_sizes_that_the_run_finds(tmp_path):
+    nodes = [helper.make_node("NonZero", ["x"], ["all"]), helper.make_node("Slice", ["all", "zero", "zero"], ["y"])]
+    y, = run(tmp_path, nodes, {"x": np.array([3, 0, 1, 2, 0], np.float32)}, {"y": I64}, {"zero": np.array([0], np.int64)})
+    assert y.shape == (0, 3)
+
+
+@pytest.mark.parametrize("attributes,word", [({"kernel_shape": [2**31, 1]}, "kernel_shape"), ({"kernel_shape": [2, 2], "strides": [2**62, 1]}, "strides")])
+def test_windows_beyond_31_bits_are_refused_by_name(attributes, word, tmp_path):
+    with pytest.raises(Error, match=f"`{word}` must be at least 1 and below 2\\^31"):
+        run(tmp_path, [helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": np.zeros((1, 1, 5, 5), np.float32)}, {"y": F32})
