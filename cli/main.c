@@ -149,6 +149,9 @@ static int store_pair(cli *c, const option *o, const char *value)
         return store_dim(c, o, value, &pair);
     if (o->field == SIZE_MAX)
         return tn_session_option(c->session, pair.name, pair.value) == TN_OK ? 0 : EXIT_USAGE;
+    int64_t size;
+    if (o->field == AT(sizes) && (!read_number(pair.value, &size) || size < 0))
+        return usage("%s=%s: expected a size after '='", o->name, value);
     cli_pairs *pairs = (cli_pairs *)((char *)c + o->field);
     TN_PUSH(&c->session->arena, pairs, pair);
     return 0;
@@ -219,6 +222,15 @@ static int read_arguments(cli *c, const command *cmd, int argc, char **argv)
     return 0;
 }
 
+/* What could not be printed is not done, whatever the command made of it. */
+static int printed(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "tenon: cannot write to standard output\n");
+    return code == EXIT_RIGHT ? EXIT_INPUT : code;
+}
+
 static int run_command(const command *cmd, int argc, char **argv)
 {
     cli c = {.command = cmd->name, .seconds = 2};
@@ -241,7 +253,7 @@ static int run_command(const command *cmd, int argc, char **argv)
             code = cmd->run(&c);
     }
     tn_session_free(c.session);
-    return code;
+    return printed(code);
 }
 
 int main(int argc, char **argv)
@@ -249,11 +261,11 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(stdout);
-        return EXIT_RIGHT;
+        return printed(EXIT_RIGHT);
     }
     if (!strcmp(name, "--version")) {
         printf("tenon %s\n", tn_version());
-        return EXIT_RIGHT;
+        return printed(EXIT_RIGHT);
     }
     for (size_t i = 0; i < TN_COUNT(commands); i++)
         if (!strcmp(commands[i].name, name))

@@ -115,9 +115,18 @@ def test_info(model):
 
 def test_wrong_usage(model):
     path, _ = model
-    for arguments in ((), ("fly",), ("run",), ("run", path, "--wings"), ("run", path, "--seed", "x"), ("bench", path, "--seconds", "-1"), ("run", path, "--machine", "abacus")):
+    for arguments in ((), ("fly",), ("run",), ("run", path, "--wings"), ("run", path, "--seed", "x"), ("bench", path, "--seconds", "-1"), ("run", path, "--machine", "abacus"),
+                      ("run", path, "--size", "batch=few"), ("run", path, "--size", "batch=-1")):
         assert tenon(*arguments, code=USAGE).stderr
     assert "Usage" in tenon("--help").stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [("run",), ("compile", "--emit=tile"), ("info",)])
+def test_output_that_cannot_be_written_is_a_failure(model, arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TENON, arguments[0], model[0], *arguments[1:]], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == AT_FAULT and "standard output" in done.stderr
 
 
 @pytest.mark.parametrize("arguments,part", [(("--input", "z=x.npy"), "z"), (("--input", "x=missing.npy"), "missing.npy"), (("--dim", "wings=2"), "wings")])
