@@ -592,7 +592,7 @@ class Autotuner(_Around):
         except c.Error as error:
             if self.post_hook:
                 self.post_hook(full, exception=error)
-            if error.status in ("unsupported", "no memory"):
+            if error.status in ("unsupported", "no memory") or "static assertion failed" in str(error):  # this configuration is none for these arguments
                 return [float("inf")] * 3
             raise
         finally:
@@ -627,7 +627,7 @@ class Autotuner(_Around):
     def run(self, *arguments, grid, warmup=False, **named):
         by_name = {**dict(zip(self.arg_names, arguments)), **named}
         key = tuple(_key(by_name.get(n)) for n in self.keys) + tuple(_key(v) for v in by_name.values() if hasattr(v, "dtype"))
-        config = self.cache.get(key)
+        config = None if warmup else self.cache.get(key)
         if config is None:
             twice = [n for n in named if any(n in each.kwargs for each in self.configs)]
             if twice:
@@ -636,9 +636,9 @@ class Autotuner(_Around):
                 return [self.fn.run(*arguments, grid=grid, warmup=True, **named, **each.all_kwargs()) for each in self._pruned(arguments, named)]
             config = self.cache[key] = self._tune(arguments, named, by_name, grid)
         self.best_config = config
-        if config.pre_hook and not warmup:
+        if config.pre_hook:
             config.pre_hook({**by_name, **config.all_kwargs()})
-        return self.fn.run(*arguments, grid=grid, warmup=warmup, **named, **config.all_kwargs())
+        return self.fn.run(*arguments, grid=grid, **named, **config.all_kwargs())
 
     def warmup(self, *arguments, grid=None, **named):
         """Compiles all configurations; the kernels."""
