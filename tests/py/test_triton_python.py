@@ -686,6 +686,13 @@ def test_autotune_keeps_the_fastest():
     assert len(kernel.cache) == 3 and kernel.base.name == "add_block" and kernel.__name__ == "add_block"
 
 
+def test_autotune_by_the_type_of_a_tensor():
+    kernel, _, log = tuned(configurations(), key=["x_ptr", "n"], best=16)
+    for dtype, n, measured in ((np.int32, 40, 3), (np.int64, 40, 6), (np.int32, 40, 6), (np.int32, 24, 9)):
+        kernel[GRID](zeros(40, dtype), n)
+        assert len(log) == measured
+
+
 def test_autotune_restores_values():
     kernel, _, log = tuned(configurations(), best=8, restore_value=["x_ptr"])
     x = np.arange(40, dtype=np.int32)

@@ -626,7 +626,8 @@ class Autotuner(_Around):
 
     def run(self, *arguments, grid, warmup=False, **named):
         by_name = {**dict(zip(self.arg_names, arguments)), **named}
-        key = tuple(_key(by_name.get(n)) for n in self.keys) + tuple(_key(v) for v in by_name.values() if hasattr(v, "dtype"))
+        values = [by_name.get(n) for n in self.keys]  # of a tensor counts only its element type, as of all tensors
+        key = tuple([None if hasattr(v, "__setitem__") else v for v in values] + [getattr(v, "dtype", None) for v in by_name.values()])
         config = None if warmup else self.cache.get(key)
         if config is None:
             twice = [n for n in named if any(n in each.kwargs for each in self.configs)]
@@ -635,18 +636,14 @@ class Autotuner(_Around):
             if warmup:
                 return [self.fn.run(*arguments, grid=grid, warmup=True, **named, **each.all_kwargs()) for each in self._pruned(arguments, named)]
             config = self.cache[key] = self._tune(arguments, named, by_name, grid)
-        self.best_config = config
+        self.best_config, given = config, config.all_kwargs()
         if config.pre_hook:
-            config.pre_hook({**by_name, **config.all_kwargs()})
-        return self.fn.run(*arguments, grid=grid, **named, **config.all_kwargs())
+            config.pre_hook({**by_name, **given})
+        return self.fn.run(*arguments, grid=grid, **named, **given)
 
     def warmup(self, *arguments, grid=None, **named):
         """Compiles all configurations; the kernels."""
         return self.run(*map(MockTensor.of, arguments), grid=grid, warmup=True, **named)
-
-
-def _key(v):
-    return str(v.dtype) if hasattr(v, "dtype") and getattr(v, "ndim", 0) else v
 
 
 def _copy(v):
