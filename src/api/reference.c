@@ -35,6 +35,8 @@ tn_status tn_api_tensor(tn_session *session, tn_arena *arena, const DLTensor *fr
         return tn_error(session, TN_USAGE, TN_NO_LOC, "%s: expected memory of the CPU and an element type that Tenon has", what);
     if (from->ndim < 0 || from->ndim > TN_MAX_RANK)
         return tn_error(session, TN_USAGE, TN_NO_LOC, "%s: expected at most %d dimensions, found %d", what, TN_MAX_RANK, from->ndim);
+    if (from->ndim > 0 && !from->shape)
+        return tn_error(session, TN_USAGE, TN_NO_LOC, "%s: its shape is NULL", what);
     for (int d = 0; d < from->ndim; d++)
         to->dim[d] = from->shape[d];
     if (!tn_tensor_count(to, &n) || !tn_dtype_bytes(to->dtype, n, &bytes))

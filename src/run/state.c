@@ -221,6 +221,8 @@ static tn_status check_input(struct tn_context *s, int i, const DLTensor *input)
                         tn_dtype_text(value->type.dtype), dtype == TN_NO_DTYPE ? "a type that Tenon lacks" : tn_dtype_text(dtype));
     if (input->ndim != value->type.rank)
         return tn_error(&s->session, TN_INVALID, TN_NO_LOC, "input %d '%s': expected rank %d, found %d", i, name, value->type.rank, input->ndim);
+    if (input->ndim > 0 && !input->shape)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "input %d '%s': its shape is NULL", i, name);
     return TN_OK;
 }
 

@@ -121,6 +121,8 @@ static tn_status check_output(struct tn_context *s, int o, const int64_t *dims)
         return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: expected elements of type %s", o, tn_dtype_text(type->dtype));
     if (t->ndim != type->rank)
         return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: expected rank %d, found %d", o, type->rank, t->ndim);
+    if (t->ndim > 0 && !t->shape)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: its shape is NULL", o);
     for (int d = 0; d < type->rank; d++)
         if (t->shape[d] != dims[d])
             return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: expected size %lld in dimension %d, found %lld", o, (long long)dims[d], d,

@@ -3,7 +3,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tenon_api import Error, Model
+from tenon_api import STATUS, Error, Model, Tensor, to_tensor
 
 F16, F32, I64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64
 
@@ -89,3 +89,36 @@ def test_an_empty_output_tells_sizes_that_the_run_finds(tmp_path):
 def test_windows_beyond_31_bits_are_refused_by_name(attributes, word, tmp_path):
     with pytest.raises(Error, match=f"`{word}` must be at least 1 and below 2\\^31"):
         run(tmp_path, [helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": np.zeros((1, 1, 5, 5), np.float32)}, {"y": F32})
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_nan_is_the_greatest_of_the_top(largest, tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.integers(-3, 4, (20, 33)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    order = np.where(np.isnan(x), np.inf, x)
+    expected = np.argsort(-order if largest else order, axis=1, kind="stable")[:, :9]
+    values, places = run(tmp_path, [helper.make_node("TopK", ["x", "k"], ["v", "i"], largest=largest)], {"x": x}, {"v": F32, "i": I64}, {"k": np.array([9], np.int64)})
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))
+
+
+def test_unique_among_nan(tmp_path):
+    x = np.array([2, np.nan, 1, 2, np.nan, 1, 0, 2], np.float32)  # no NaN equals another
+    values, counts = run(tmp_path, [helper.make_node("Unique", ["x"], ["y", "", "", "n"])], {"x": x}, {"y": F32, "n": I64})
+    np.testing.assert_array_equal(values, np.array([0, 1, 2, np.nan, np.nan], np.float32))
+    assert counts.tolist() == [1, 2, 3, 1, 1]
+
+
+def test_a_tensor_without_a_shape_is_refused(tmp_path):
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", [value("x", F32, [3])], [value("y", F32, [3])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    model, x = Model(tmp_path / "m.onnx"), np.ones(3, np.float32)
+    good, _ = to_tensor(x)
+    bad = Tensor.from_buffer_copy(good)
+    bad.shape = None
+    for inputs, outputs, word in ((bad, Tensor(), b"input 0 'x': its shape is NULL"), (good, bad, b"output 0: its shape is NULL")):
+        outputs = (Tensor * 1)(outputs)
+        assert STATUS[model.lib.tn_run(model.context, (Tensor * 1)(inputs), 1, outputs, 1)] == "usage"
+        assert word in model.lib.tn_context_error(model.context)

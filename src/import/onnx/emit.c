@@ -402,6 +402,16 @@ tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int 
     return emit_size(c, count, dtype);
 }
 
+tn_value *emit_comes_before(tn_builder *b, const char *direction, tn_value *x, tn_value *y)
+{
+    tn_value *less = tn_compare(b, direction, x, y);
+    if (!tn_is_float(x->type.dtype))
+        return less;
+    tn_value *great = strcmp(direction, "GT") == 0 ? x : y, *small = great == x ? y : x;
+    tn_value *nan = tn_compare(b, "NE", great, great), *number = tn_compare(b, "EQ", small, small);
+    return tn_binary_b(b, TN_OP_or, less, tn_binary_b(b, TN_OP_and, nan, number));
+}
+
 tn_dtype emit_sum_type(tn_dtype dtype)
 {
     return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype;

@@ -72,6 +72,9 @@ tn_value *emit_spread(onnx_ctx *c, tn_value *reduced, const tn_type *like, const
 tn_value *emit_keep(onnx_ctx *c, tn_value *reduced, const tn_type *like, const int64_t *axes, int n);
 tn_value *emit_count(onnx_ctx *c, const tn_type *type, const int64_t *axes, int n,
                      tn_dtype dtype); /* elements reduced, rank 0 */
+/* Whether x comes before y when sorted by direction, LT or GT. NaN counts as the greatest float: an order that holds for every pair, so that any
+ * way of sorting gives the same. */
+tn_value *emit_comes_before(tn_builder *b, const char *direction, tn_value *x, tn_value *y);
 /* In what a mean or a norm of `dtype` is computed: f16 would overflow in the sum, or in the count, long before the result does. */
 tn_dtype emit_sum_type(tn_dtype dtype);
 tn_value *emit_mean(onnx_ctx *c, tn_value *x, const int64_t *axes, int n);

@@ -415,7 +415,7 @@ static bool sort_with_positions(onnx_ctx *c, tn_value *keys, int axis, const cha
     tn_block_arg(block, &position, NULL);
     tn_block_arg(block, &position, NULL);
     tn_builder b = tn_builder_at_end(block, c->b.loc);
-    tn_value *less = tn_compare(&b, direction, x, y);
+    tn_value *less = emit_comes_before(&b, direction, x, y);
     if (!less)
         return false;
     tn_return(&b, &less, 1);

@@ -17,7 +17,7 @@ static bool sort_with(onnx_ctx *c, tn_value **key, tn_value **payload)
     tn_block_arg(block, &types[1], NULL);
     tn_block_arg(block, &types[1], NULL);
     tn_builder inner = tn_builder_at_end(block, c->b.loc);
-    tn_value *less = tn_compare(&inner, "LT", a, b);
+    tn_value *less = emit_comes_before(&inner, "LT", a, b);
     tn_return(&inner, &less, 1);
     tn_attr attrs[] = {{.name = TN_A_dimension, .i = 0}, {.name = TN_A_stable, .i = 1}};
     tn_op *op = tn_build(&c->b, TN_OP_sort, (tn_value *[]){*key, *payload}, 2, attrs, 2, &block, 1);
