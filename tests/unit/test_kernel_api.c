@@ -195,6 +195,14 @@ static void test_grid(void **state)
     assert_int_equal(tn_kernel_launch(c.kernel, (int64_t[3]){2, 0, 4}, values, 5), TN_OK);
     assert_int_equal(out[0], -5);
     drop(&c);
+    static const char *const ones[] = {"*i32", "i32=1", "i32", "i32=1", "i32"}; /* grid_y is 1, the grid's size is not */
+    c = compile(text, "programs", ones, 5, NULL);
+    values[1].integer = values[3].integer = 1;
+    assert_int_equal(tn_kernel_launch(c.kernel, (int64_t[3]){2, 3, 1}, values, 5), TN_OK);
+    for (k = 0; k < 6; k++)
+        assert_int_equal(out[k], k % 2 + 10 * (k / 2) + 1000 + 80000 + 100000);
+    assert_int_equal(tn_kernel_check(c.session, c.kernel, (int64_t[3]){2, 3, 1}, values, 5, NULL, NULL), TN_OK);
+    drop(&c);
 }
 
 /* Numbers arrive as their types. */
@@ -229,7 +237,7 @@ static void test_numbers(void **state)
 static void test_many_arguments(void **state)
 {
     enum { N = 40 };
-    char text[8192] = HEAD "def many(out", names[N][8];
+    char text[8192] = HEAD "def many(out", names[N][16];
     const char *arguments[2 * N + 1] = {"*i32"};
     int out[N], in[N];
     tn_kernel_value values[2 * N + 1] = {{.pointer = out}};
@@ -814,8 +822,8 @@ static void test_cache_folders(void **state)
     folder f = new_folder();
     char path[300], home[300];
     (void)state;
-    char *here = getcwd(NULL, 0), *absolute = malloc(strlen(here) + 100);
-    sprintf(absolute, "%s/%s", here, f.path);
+    char *here = getcwd(NULL, 0), *absolute = NULL;
+    assert_true(here && asprintf(&absolute, "%s/%s", here, f.path) > 0);
     unsetenv("TENON_CACHE");
     setenv("HOME", absolute, 1);
     setenv("XDG_CACHE_HOME", absolute, 1);
