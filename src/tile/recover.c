@@ -15,49 +15,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LEADING = 3, MAX_PARTS = 16, MAX_BOUNDS = 4 };
-
-/* A part of a mask: its axis i is the access's axis map[i], -1: none. */
-typedef struct part {
-    tn_tvalue *value;
-    int map[TN_TILE_RANK];
-} part;
-
-/* i < upper, i >= lower; forms without axes. */
-typedef struct bounds {
-    int nupper, nlower;
-    form upper[MAX_BOUNDS], lower[MAX_BOUNDS];
-} bounds;
-
-/* The same of an index tile. */
-typedef struct index_bound {
-    bool upper, lower;
-    tn_dim limit;
-    tn_tvalue *part[2]; /* the comparisons, should one of the two be missing */
-    int map[2][TN_TILE_RANK];
-} index_bound;
-
-typedef struct dimension {
-    tn_dim shape, stride;
-    tn_subscript subscript;
-} dimension;
-
-typedef struct access {
-    recover *R;
-    tn_top *op;
-    const tn_ttype *type; /* of the pointers */
-    int buffer;
-    form lead;                       /* what no dimension has yet of the offset */
-    tn_dim stride[TN_TILE_RANK];     /* of positions; NULL: none */
-    bounds bound[TN_TILE_RANK];
-    form_term index[FORM_TERMS];     /* index tiles */
-    index_bound indexed[FORM_TERMS];
-    int nindex;
-    part part[MAX_PARTS];            /* other parts of the mask */
-    int nparts, ndims;
-    dimension dim[TN_MAX_RANK];
-    const char *why;
-} access;
+enum { LEADING = 3 };
 
 static bool refuse(access *a, const char *why)
 {
@@ -351,13 +309,13 @@ static bool counts_from_zero(const tn_tvalue *v)
 }
 
 /* The start of a bounded axis. That it is not negative was proven here; max says it to who cannot. */
-static tn_tvalue *start_of(access *a, const form *start, bool proven)
+tn_tvalue *recover_block_start(recover *R, const form *start, bool proven)
 {
     bool plain = true;
     for (int i = 0; i < start->n; i++)
         plain &= counts_from_zero(start->term[i].atom.value);
-    tn_tvalue *v = recover_sum(a->R, start);
-    return plain || !proven ? v : recover_map2(a->R, TN_S_max, v, recover_index(a->R, 0));
+    tn_tvalue *v = recover_sum(R, start);
+    return plain || !proven ? v : recover_map2(R, TN_S_max, v, recover_index(R, 0));
 }
 
 static bool add_axis(access *a, int axis)
@@ -374,7 +332,7 @@ static bool add_axis(access *a, int axis)
             continue;
         }
         bool own = stride && take_start(a, &start, stride);
-        if (!add_dimension(a, shape, own ? stride : number(a, 0), tn_sub_block(start_of(a, &start, proven), axis)))
+        if (!add_dimension(a, shape, own ? stride : number(a, 0), tn_sub_block(recover_block_start(a->R, &start, proven), axis)))
             return false;
         stride = own ? NULL : stride;
     }
@@ -633,7 +591,9 @@ static void rewrite(void *context, tn_top *op)
     a->R = R;
     a->op = op;
     a->type = &op->operand[0]->type;
-    if (!(op->code == TN_T_load_ptr ? rewrite_load(R, a) : rewrite_store(R, a)))
+    if (op->code == TN_T_load_ptr ? rewrite_load(R, a) : rewrite_store(R, a))
+        *tn_map_at(&R->accesses, TN_KEY(op)) = a;
+    else
         tn_note(R->session, op->loc, "%s stays an access by pointers: %s", what, a->why);
 }
 
@@ -673,10 +633,11 @@ tn_status tn_tile_recover(tn_kernel *kernel)
     tn_tile_walk(kernel->body, find_parameter, &unbound);
     if (unbound) /* of kernels whose extents a schedule gives: they come with views */
         return TN_OK;
-    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.names = R.became = empty;
+    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.names = R.became = R.accesses = empty;
     recover_number_operations(&R);
     recover_collect_facts(&R);
     tn_tile_walk(kernel->body, rewrite, &R);
+    recover_remainders(&R);
     tn_remove_dead(kernel); /* pointers that loops carry for nobody now: values move, so what is known by their addresses is forgotten */
     R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = empty;
     recover_operands(&R);

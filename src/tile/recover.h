@@ -50,7 +50,52 @@ typedef struct recover {
     tn_map views;        /* text of a view -> view */
     tn_map names;        /* buffer + 1 -> how many views of it were named */
     tn_map became;       /* values that others stand for, at the end */
+    tn_map accesses;     /* operation -> access, of those that became views */
 } recover;
+
+/* ---- one access -------------------------------------------------------------------------------------------------- */
+enum { MAX_PARTS = 16, MAX_BOUNDS = 4 };
+/* A part of a mask: its axis i is the access's axis map[i], -1: none. */
+typedef struct part {
+    tn_tvalue *value;
+    int map[TN_TILE_RANK];
+} part;
+
+/* i < upper, i >= lower; forms without axes. */
+typedef struct bounds {
+    int nupper, nlower;
+    form upper[MAX_BOUNDS], lower[MAX_BOUNDS];
+} bounds;
+
+/* The same of an index tile. */
+typedef struct index_bound {
+    bool upper, lower;
+    tn_dim limit;
+    tn_tvalue *part[2]; /* the comparisons, should one of the two be missing */
+    int map[2][TN_TILE_RANK];
+} index_bound;
+
+typedef struct dimension {
+    tn_dim shape, stride;
+    tn_subscript subscript;
+} dimension;
+
+typedef struct access {
+    recover *R;
+    tn_top *op;
+    const tn_ttype *type; /* of the pointers */
+    int buffer;
+    form lead;                       /* what no dimension has yet of the offset */
+    tn_dim stride[TN_TILE_RANK];     /* of positions; NULL: none */
+    bounds bound[TN_TILE_RANK];
+    form_term index[FORM_TERMS];     /* index tiles */
+    index_bound indexed[FORM_TERMS];
+    int nindex;
+    part part[MAX_PARTS];            /* other parts of the mask */
+    int nparts, ndims;
+    dimension dim[TN_MAX_RANK];
+    const char *why;
+} access;
 
 /* ---- recover_emit.c: operations at the first place where their operands are known; equal ones are made once ---- */
 void recover_number_operations(recover *R);
@@ -96,7 +141,12 @@ const tn_number *recover_constant_of(const tn_tvalue *v); /* every element is th
 
 /* ---- recover.c, recover_loop.c ---- */
 tn_view *recover_view(recover *R, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset, bool padded, tn_number padding);
+/* The value of a bounded axis's start; proven: it is not negative, because of what a lowering may not see. */
+tn_tvalue *recover_block_start(recover *R, const form *start, bool proven);
 void recover_operands(recover *R); /* loads for products alone */
 void recover_folds(recover *R);    /* loops of products */
+
+/* ---- recover_demand.c ---- */
+void recover_remainders(recover *R); /* indices modulo a size, where only those below it are needed */
 
 #endif

@@ -397,6 +397,7 @@ void recover_collect_facts(recover *R)
     for (const tn_top *op = R->kernel->body->first; op; op = op->next)
         if (op->code == TN_T_assume)
             collect_fact(R, op->operand[1], 8);
+    R->spans = (tn_map){.arena = &R->arena}; /* they did not know the facts yet */
 }
 
 const tn_number *recover_constant_of(const tn_tvalue *v)

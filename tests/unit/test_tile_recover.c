@@ -581,6 +581,47 @@ static void random_kernel(maker *m)
     tn_text_add(&m->text, "}\n");
 }
 
+/* Loads modulo a size, of which what is stored may lie below it, or not. */
+static void remainder_kernel(maker *m)
+{
+    const char *numbers[] = {"%a", "%c", "%pos"}, *shape = "8 x ";
+    tn_text_add(&m->text, "kernel @k(%%x: f32 read_write, %%y: f32 read_write, %%ix: i64 read, %%x: ptr<f32>, %%y: ptr<f32>, %%ix: ptr<i64>, %%a: i32, %%b: i32, %%c: i32, "
+                          "%%d: i64) grid(%%p : g by 1) {\n");
+    LINE(m, "%%p32 = cast %%p : i32");
+    LINE(m, "%%four = const %d : i32", chance(m, 70) ? 8 : 3);
+    LINE(m, "%%pos = mul %%p32, %%four : i32");
+    int zero = constant(m, 0, "i64"), none = constant(m, 0, "i32"), more = constant(m, (int64_t)pick(m, 3) - 1, "i32");
+    named r = fresh(m, shape), i = fresh(m, shape), at[2], size[2];
+    LINE(m, "%%v%d = range %%v%d : 8 x i64", r.id, zero);
+    LINE(m, "%%v%d = cast %%v%d : 8 x i32", i.id, r.id);
+    const char *start = numbers[chance(m, 70) ? 2 : pick(m, 3)], *limit = numbers[pick(m, 2)];
+    for (int k = 0; k < 2; k++) { /* the load's, and the store's mask */
+        int from = m->next++, to = m->next++;
+        LINE(m, "%%v%d = add %s, %%v%d : i32", from, k && chance(m, 25) ? numbers[pick(m, 3)] : start, k && chance(m, 25) ? more : none);
+        LINE(m, "%%v%d = add %s, %%v%d : i32", to, k && chance(m, 25) ? numbers[pick(m, 2)] : limit, k && chance(m, 30) ? more : none);
+        at[k] = binary(m, "add", splat(m, from, shape, "i32"), i, shape, "i32");
+        size[k] = splat(m, to, shape, "i32");
+    }
+    named rest = binary(m, "rem", at[0], size[0], shape, "i32"), mask = binary(m, "lt", at[1], size[1], shape, "bool"), x = fresh(m, shape), y;
+    int middle = constant(m, MIDDLE, "i32"), xs = m->next++, ys = m->next++;
+    LINE(m, "%%v%d = addptr %%x, %%v%d : ptr<f32>", xs, middle);
+    LINE(m, "%%v%d = addptr %%y, %%v%d : ptr<f32>", ys, middle);
+    named xp = binary(m, "addptr", splat(m, xs, shape, "ptr<f32>"), rest, shape, "ptr<f32>"), yp;
+    LINE(m, "%%v%d = load_ptr %%v%d : 8 x f32", x.id, xp.id);
+    y = chance(m, 50) ? binary(m, "add", x, x, shape, "f32") : x;
+    yp = binary(m, "addptr", splat(m, ys, shape, "ptr<f32>"), chance(m, 70) ? at[0] : i, shape, "ptr<f32>");
+    LINE(m, "store_ptr %%v%d, %%v%d, %%v%d", yp.id, y.id, mask.id);
+    if (chance(m, 20)) {
+        named all = fresh(m, "");
+        LINE(m, "%%v%d = reduce %%v%d axes [0] order any : f32 combine (%%s: f32, %%t: f32) {", all.id, y.id);
+        LINE(m, "  %%u = add %%s, %%t : f32");
+        LINE(m, "  yield %%u");
+        LINE(m, "}");
+        LINE(m, "store_ptr %%y, %%v%d", all.id);
+    }
+    tn_text_add(&m->text, "}\n");
+}
+
 static void test_accesses(void **state)
 {
     (void)state;
@@ -592,7 +633,10 @@ static void test_accesses(void **state)
         tn_arena arena = {.chunks = NULL};
         bool lower = i % 8 == 0;
         maker m = {.text = {.arena = &arena}, .state = i * 977, .apart = lower};
-        random_kernel(&m);
+        if (i % 6 == 5)
+            remainder_kernel(&m);
+        else
+            random_kernel(&m);
         variant v = {.size = {{"a", (int64_t)pick(&m, 17) - 8},
                               {"b", (int64_t)pick(&m, 9) - 4},
                               {"c", (int64_t)pick(&m, 12)},
