@@ -30,6 +30,7 @@ typedef struct tn_emitter {
     LLVMValueRef scratch;    /* the kernel's scratch pointer */
     LLVMValueRef scratch_at; /* bytes of it in use here: i64, a multiple of 64 */
     unsigned invariant_load; /* metadata kind */
+    LLVMValueRef zeros;      /* a constant of the module, that loads which are off read; NULL until one does */
     bool streams;            /* the function holds stores past the caches, which only a fence puts before what its caller does next */
     int line;                /* source line of the operation being emitted */
     tn_status status;        /* first error; what is emitted after it is thrown away */

@@ -1,6 +1,8 @@
 /* Buffers: where they live, and how lanes are read from and written to them. */
 #include "target/llvm/internal.h"
 
+enum { ZEROS = 16 }; /* bytes of the widest element */
+
 /* One memory operation's operands, taken apart. */
 typedef struct access {
     const tn_lvalue *buffer, *offset_value;
@@ -306,6 +308,20 @@ static LLVMValueRef plain_load(tn_emitter *e, const access *a, LLVMValueRef at)
     return from_memory(e, a, mark_load(e, a, load));
 }
 
+/* What a load that is off reads: a branch for each would cut loops into pieces, for the CPU and for what LLVM has to do. */
+static LLVMValueRef zeros(tn_emitter *e)
+{
+    if (!e->zeros) {
+        LLVMTypeRef type = LLVMArrayType2(tn_emit_int_type(e, 8, 1), ZEROS);
+        e->zeros = LLVMAddGlobal(e->module, type, "zeros");
+        LLVMSetInitializer(e->zeros, LLVMConstNull(type));
+        LLVMSetGlobalConstant(e->zeros, true);
+        LLVMSetLinkage(e->zeros, LLVMPrivateLinkage);
+        LLVMSetAlignment(e->zeros, ZEROS);
+    }
+    return e->zeros;
+}
+
 static LLVMValueRef emit_load(tn_emitter *e, const access *a)
 {
     LLVMValueRef at = address(e, a);
@@ -313,8 +329,8 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
         return plain_load(e, a, at);
     LLVMValueRef mask = full_mask(e, a), other = other_value(e, a);
     if (a->lanes == 1) {
-        branch br = begin_if(e, mask);
-        return end_if(e, br, plain_load(e, a, at), other);
+        LLVMValueRef value = plain_load(e, a, LLVMBuildSelect(e->builder, mask, at, zeros(e), ""));
+        return LLVMIsNull(other) ? value : LLVMBuildSelect(e->builder, mask, value, other, "");
     }
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
     LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(a)), mask, to_memory(e, a->dtype, other)};
