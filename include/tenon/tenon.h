@@ -280,7 +280,8 @@ typedef struct tn_kernel_options {
 
 /* Compiles a function for one specialisation. arguments: one text a parameter of the function:
  *   "*f32", "*f32:16"  a pointer (to addresses that 16 divides); "i32", "i64:16", "f32" a number (that 16 divides)
- *   "i32=1"            an integer that is always 1     "=LITERAL"  a constant, in Python's words     NULL  left out: default, configuration, heuristic
+ *   "i32=1"            an integer that is always 1     "=LITERAL"  a constant, in Python's words, or a name that tn_module_bind… gave the unit
+ *   NULL               left out: default, configuration, heuristic
  *   "desc<f16[64x32]>" a tensor descriptor of blocks of that shape: at launch the pointer, the sizes, the strides in elements
  * Types: i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2, or Triton's names. A pointer's alignment and a number's divisibility are promises:
  * tn_kernel_launch refuses what breaks them. options: NULL for the defaults. TN_INVALID: the kernel is at fault; TN_UNSUPPORTED names what Tenon lacks. */

@@ -49,6 +49,8 @@ const tn_function *tn_t_method(tn_tcompiler *c, const char *name);
 /* Evaluates a node as host code: in the scope of a unit, constants only. */
 bool tn_t_host_expression(tn_tcompiler *c, const tn_function *scope, const tn_ast *node, tn_py *out);
 bool tn_t_literal(tn_tcompiler *c, const char *what, const char *text, tn_py *out);
+/* What tn_triton_bind or tn_triton_bind_function gave a unit under this name; NULL: nothing. */
+const tn_py *tn_t_bound(const tn_triton_module *module, int unit, const char *name);
 /* Autotune's configurations and heuristics of a function, as its decorators give them. *configs: a tuple of CONFIG; *heuristics: a dict of lambdas. */
 bool tn_t_autotune(tn_tcompiler *c, const tn_function *function, tn_py *configs);
 bool tn_t_heuristics(tn_tcompiler *c, const tn_function *function, tn_py *heuristics);

@@ -73,7 +73,12 @@ static bool read_descriptor(builder *b, int i, const char *text, argument *a)
 
 static bool read_literal(builder *b, int i, const char *text, argument *a)
 {
+    const tn_py *bound = tn_t_bound(b->c->module, b->function->unit_number, text);
     a->kind = CONSTANT;
+    if (bound) {
+        a->value = *bound;
+        return true;
+    }
     return tn_t_literal(b->c, tn_format(&b->c->session->arena, "argument %s", b->parameters->child[i]->text), text, &a->value);
 }
 

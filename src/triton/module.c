@@ -47,7 +47,8 @@ static unit *new_unit(tn_triton_module *module, tn_ast_unit *ast, int number)
 tn_status tn_triton_add(tn_triton_module *module, const char *file, int first_line, const char *text, size_t size, int *number)
 {
     tn_ast_unit *ast;
-    char *copy = tn_strndup(&module->session->arena, text, size);
+    char *copy = tn_alloc(&module->session->arena, size + 1); /* a zero byte in it is an error that shows its line, so all of it is copied */
+    memcpy(copy, text, size);
     TN_TRY(tn_ast_parse(module->session, tn_intern_z(module->session, file), first_line, copy, size, &ast));
     *number = (int)module->units.len;
     TN_PUSH(&module->session->arena, &module->units, new_unit(module, ast, *number));
@@ -165,6 +166,12 @@ tn_status tn_triton_bind(tn_triton_module *module, int number, const char *name,
     value->from_constexpr = true;
     *tn_map_at_str(&u->bound, name) = value;
     return TN_OK;
+}
+
+const tn_py *tn_t_bound(const tn_triton_module *module, int number, const char *name)
+{
+    const unit *u = unit_of(module, number);
+    return u ? tn_map_get_str(&u->bound, name) : NULL;
 }
 
 static tn_status no_function(tn_triton_module *module, const unit *u, const char *name)
@@ -309,8 +316,7 @@ bool tn_t_member(tn_tcompiler *c, const tn_ast *at, const char *module, const ch
         return true;
     if (refused)
         return tn_t_refuse(c, at, "%s.%s: %s", module, name, refused);
-    const unit *u = c->frame && !is_module(module) ? unit_of(c->module, c->frame->function->unit_number) : NULL;
-    const tn_py *bound = u ? tn_map_get_str(&u->bound, tn_format(&c->session->arena, "%s.%s", module, name)) : NULL;
+    const tn_py *bound = c->frame && !is_module(module) ? tn_t_bound(c->module, c->frame->function->unit_number, tn_format(&c->session->arena, "%s.%s", module, name)) : NULL;
     if (bound) {
         *out = *bound;
         return true;

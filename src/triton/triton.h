@@ -55,7 +55,7 @@ typedef struct tn_triton_kernel {
  *   "i32"  "i64:16"  "f32"  "i1"   a number (that 16 divides)
  *   "i32=1"            a number that is this constant (Triton makes constants of integers that are 1)
  *   "desc<f16[64x32]>" a tensor descriptor: at launch a pointer, then `rank` sizes, then `rank` strides in elements (the last is 1)
- *   "=LITERAL"         a constant, of a constexpr parameter or any other
+ *   "=LITERAL"         a constant, of a constexpr parameter or any other; or a name that is bound in the unit
  *   NULL               left out: its default, configuration or heuristic gives it
  * Types: i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 and Triton's names of them (fp16, fp8e4nv, float16 …).
  * Errors are diagnostics at FILE:LINE:COLUMN with the source line and a caret, and a note for each call that led there. */

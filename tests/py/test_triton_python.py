@@ -199,6 +199,20 @@ def test_equal_constants_that_differ():
     assert np.isnan(x[0])
 
 
+@triton.jit
+def apply(x_ptr, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, FUNCTION(at))
+
+
+def test_functions_as_constants():
+    x, at = zeros(), np.arange(16)
+    for function, wanted in ((triton_helpers.scaled, (at + 7) * 14), (value, at * 0 + 1), (triton_twins.value, at * 0 + 2), (value, at * 0 + 1)):
+        apply[(1,)](x, function, BLOCK=16)
+        assert (x == wanted).all()
+    assert len(apply._kernels) == 3
+
+
 # ---- numbers ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,8 @@ def _constant(value):
         value = value.value
         if value.__class__ in _PLAIN:
             return value.__class__, value
+    if isinstance(value, _Callable):
+        return JITFunction, value.base
     return "=" + literal(value), None
 
 
@@ -292,7 +294,15 @@ class _Module:
         c.check(c.lib.tn_module_new(c.session, ctypes.byref(handle)))
         self.handle = handle.value
         weakref.finalize(self, c.lib.tn_module_free, self.handle).atexit = False
-        self.unit = function._add(self.handle, {})
+        self.units = {}  # function -> number of its text
+        self.unit = function._add(self.handle, self.units)
+
+    def function(self, function):
+        """A name for a function that is given as a constant."""
+        number = function._add(self.handle, self.units)
+        name = f"<{function.name} {number}>"
+        c.check(c.lib.tn_module_bind_function(self.handle, self.unit, name.encode(), number, function.name.encode()))
+        return name
 
 
 class Compiled:
@@ -380,6 +390,10 @@ class JITFunction(_Callable):
         self._kernels, self._module, self._launch = {}, None, None
 
     @property
+    def base(self):
+        return self
+
+    @property
     def src(self):
         return "".join(self._lines)
 
@@ -421,7 +435,7 @@ class JITFunction(_Callable):
             text = next(entries)
             if p.constant:
                 value = next(entries)
-                text = text if isinstance(text, str) else "=" + literal(value)
+                text = text if isinstance(text, str) else "=" + (self._texts().function(value) if text is JITFunction else literal(value))
             texts.append(text)
         value = dict(next(entries, ()))
         machine = value.get("machine")
@@ -477,7 +491,7 @@ class JITFunction(_Callable):
         annotations = self.fn.__globals__.get("__annotations__", {})
         above, imports, bound, functions = {begin - 1: ["@triton.jit"]}, [], {}, {}
         for name, value in self._outer().items():
-            value = value.base if isinstance(value, (Autotuner, Heuristics)) else value
+            value = value.base if isinstance(value, _Callable) else value
             annotation = annotations.get(name) if self.fn.__globals__.get(name) is value else None
             if isinstance(value, JITFunction):
                 functions[name] = value
@@ -548,7 +562,7 @@ class _Around(_Callable):
     @property
     def base(self):
         """The JITFunction inside."""
-        return self.fn.base if isinstance(self.fn, _Around) else self.fn
+        return self.fn.base
 
 
 class Autotuner(_Around):
