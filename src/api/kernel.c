@@ -474,7 +474,7 @@ static size_t value_called(const check_call *c, const char *name, bool pointer)
 {
     size_t n = c->kernel->info.nvalues;
     for (size_t i = 0; i < n; i++)
-        if (c->kernel->values[i].pointer == pointer && !strcmp(c->kernel->values[i].name, name))
+        if (!c->kernel->values[i].one && c->kernel->values[i].pointer == pointer && !strcmp(c->kernel->values[i].name, name))
             return i;
     return n;
 }

@@ -98,10 +98,11 @@ struct tn_launcher {
     scratch_set *unused;
 };
 
+/* A number that is always 1 is no parameter of the code, though its name may be one. */
 static int find_value(const tn_launcher *l, const char *name, bool pointer)
 {
     for (size_t i = 0; i < l->nvalues; i++)
-        if (l->value[i].pointer == pointer && !strcmp(l->value[i].name, name))
+        if (!l->value[i].one && l->value[i].pointer == pointer && !strcmp(l->value[i].name, name))
             return (int)i;
     return -1;
 }
