@@ -747,6 +747,20 @@ static void asserts(void **state)
     free_triton_session(session);
 }
 
+/* The line that is shown goes on behind the zero byte: all of the text was copied, although a string would end there. */
+static void zero_bytes(void **state)
+{
+    (void)state;
+    static const char text[] = "a = 1\0 + 2 * 3\nb = 4\n";
+    tn_session *session = triton_session();
+    tn_triton_module *module = tn_triton_module_new(session);
+    int unit;
+    assert_int_equal(tn_triton_add(module, "z.py", 1, text, sizeof text - 1, &unit), TN_INVALID);
+    assert_int_equal(session->diags.at[0].loc.column, 6);
+    assert_non_null(strstr(session->diags.at[0].message, "zero byte\n    a = 1  + 2 * 3\n         ^"));
+    free_triton_session(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -756,7 +770,7 @@ int main(void)
         cmocka_unit_test(constants_in_loops), cmocka_unit_test(calls),
         cmocka_unit_test(early_returns), cmocka_unit_test(combine_functions), cmocka_unit_test(configurations), cmocka_unit_test(bindings), cmocka_unit_test(imports),
         cmocka_unit_test(kernels), cmocka_unit_test(locations), cmocka_unit_test(faults), cmocka_unit_test(faults_of_functions), cmocka_unit_test(faults_of_arguments),
-        cmocka_unit_test(carets), cmocka_unit_test(weak_numbers), cmocka_unit_test(asserts),
+        cmocka_unit_test(carets), cmocka_unit_test(weak_numbers), cmocka_unit_test(asserts), cmocka_unit_test(zero_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
