@@ -707,6 +707,13 @@ def test_autotune_by_the_type_of_a_tensor():
         assert len(log) == measured
 
 
+def test_autotune_measures_no_checked_runs():
+    kernel, _, log = tuned(configurations(), best=16)
+    x = zeros(40)
+    kernel[GRID](x, 40, check=True)
+    assert not log and not kernel.cache and (x == 8).all()
+
+
 def test_autotune_restores_values():
     kernel, _, log = tuned(configurations(), best=8, restore_value=["x_ptr"])
     x = np.arange(40, dtype=np.int32)

@@ -649,7 +649,10 @@ class Autotuner(_Around):
                 raise ValueError(f"{self.name}: autotune's configurations give {', '.join(twice)}; a launch can't")
             if warmup:
                 return [self.fn.run(*arguments, grid=grid, warmup=True, **named, **each.all_kwargs()) for each in self._pruned(arguments, named)]
-            config = self.cache[key] = self._tune(arguments, named, by_name, grid)
+            if _CHECK or named.get("check"):  # times of checked runs say nothing
+                config = self._pruned(arguments, named)[0]
+            else:
+                config = self.cache[key] = self._tune(arguments, named, by_name, grid)
         self.best_config, given = config, config.all_kwargs()
         if config.pre_hook:
             config.pre_hook({**by_name, **given})
