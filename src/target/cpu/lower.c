@@ -1600,6 +1600,9 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_materialise(L, b, op->operand[3 + i], state[i]);
     }
     int64_t from, to, by;
+    if (!tn_l_is_const(step, &by)) /* a user's, at launch: one that does not go up would never end */
+        hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, step, tn_l_const(b, tn_lscalar(step->type.dtype), tn_number_from_int(step->type.dtype, 0))),
+                      tn_l_cast(b, hi, TN_I64), tn_l_cast(b, lo, TN_I64));
     size_t copied = L->copied.len;
     lower_copy_operands(L, b, op->region[0]);
     bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
