@@ -45,6 +45,15 @@ static bool prints(const tn_exec_options *options, const char *stage)
     return options->print_after && (!strcmp(options->print_after, stage) || !strcmp(options->print_after, "all"));
 }
 
+/* A copy to work on. Its name may be one that code has another use for: authors call kernels `exp`. */
+static tn_kernel *copy_of(const tn_kernel *kernel)
+{
+    tn_kernel *tile = tn_kernel_clone(kernel);
+    if (tn_llvm_is_library_name(tile->name))
+        tile->name = tn_format(&tile->session->arena, "%s.kernel", tile->name);
+    return tile;
+}
+
 static tn_status optimize(const tn_exec_options *options, tn_kernel *tile)
 {
     TN_TRY(tn_tile_optimize(tile));
@@ -86,7 +95,7 @@ static void take_notes(tn_session *session, size_t from, tn_code *code)
 tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *options, tn_code *out)
 {
     tn_session *session = kernel->session;
-    tn_kernel *tile = tn_kernel_clone(kernel);
+    tn_kernel *tile = copy_of(kernel);
     size_t notes = session->diags.len;
     tn_exec_kernel lowered;
     int assertions = 0;
@@ -146,7 +155,7 @@ static void text_note(tn_text *text, const tn_diag *note)
 tn_status tn_code_tile_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out)
 {
     tn_session *session = kernel->session;
-    tn_kernel *tile = tn_kernel_clone(kernel);
+    tn_kernel *tile = copy_of(kernel);
     size_t notes = session->diags.len;
     tn_code code = {.symbol = NULL};
     TN_TRY(optimize(options, tile));
@@ -160,7 +169,7 @@ tn_status tn_code_tile_text(const tn_kernel *kernel, const tn_exec_options *opti
 tn_status tn_code_loop_text(const tn_kernel *kernel, const tn_exec_options *options, tn_text *out)
 {
     tn_exec_kernel lowered;
-    TN_TRY(lower(options, tn_kernel_clone(kernel), &lowered));
+    TN_TRY(lower(options, copy_of(kernel), &lowered));
     tn_text_lfunc(out, lowered.loop);
     return TN_OK;
 }
@@ -168,7 +177,7 @@ tn_status tn_code_loop_text(const tn_kernel *kernel, const tn_exec_options *opti
 tn_status tn_code_emit(const tn_kernel *kernel, const tn_exec_options *options, tn_emit what, tn_blob *out)
 {
     tn_exec_kernel lowered;
-    TN_TRY(lower(options, tn_kernel_clone(kernel), &lowered));
+    TN_TRY(lower(options, copy_of(kernel), &lowered));
     tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
     return tn_llvm_emit(kernel->session, &loop, 1, options->machine, what, options->level, out);
 }

@@ -41,6 +41,7 @@ typedef struct tn_blob { char *data; size_t size; } tn_blob; /* malloc'ed */
 /* Compiles functions (after the loop pipeline) into one module. Thread-safe: an own LLVM context each call. level: 0-3 codegen optimisation.
  * Errors: TN_UNSUPPORTED (an op the target can't do: named), TN_NO_MEMORY. */
 tn_status tn_llvm_emit(tn_session *session, tn_lfunc *const *funcs, size_t n, const tn_machine *machine, tn_emit what, int level, tn_blob *out);
+bool tn_llvm_is_library_name(const char *name); /* of a function that emitted code may call: no kernel can be called so */
 /* Does a kernel hold checks (`trap`)? Then the first int64 of scratch is theirs: the caller sets it to 0, and a check that fails leaves its line there and
  * ends the kernel. */
 bool tn_kernel_traps(const tn_lfunc *func);

@@ -108,7 +108,7 @@ static void run_passes(tn_emitter *e, LLVMTargetMachineRef target_machine)
 /* ---- the module --------------------------------------------------------------------------------------------------------------- */
 
 /* A kernel of such a name would stand in for the C library's function, here and in whatever program the object is linked into. */
-static bool is_library_name(const char *name)
+bool tn_llvm_is_library_name(const char *name)
 {
     static const char *const names[] = {
 #define ONE(name) #name, #name "f",
@@ -127,7 +127,7 @@ static void emit_functions(tn_emitter *e, tn_lfunc *const *funcs, size_t n)
     for (size_t i = 0; i < n && e->status == TN_OK; i++) {
         if (LLVMGetNamedFunction(e->module, funcs[i]->name))
             e->status = tn_error(e->session, TN_INVALID, TN_NO_LOC, "kernel @%s: another function of this module has that name", funcs[i]->name);
-        else if (is_library_name(funcs[i]->name))
+        else if (tn_llvm_is_library_name(funcs[i]->name))
             e->status = tn_error(e->session, TN_INVALID, TN_NO_LOC, "kernel @%s: the C library has a function of that name; rename the kernel", funcs[i]->name);
         else
             tn_emit_kernel(e, funcs[i]);
