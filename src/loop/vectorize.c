@@ -833,11 +833,13 @@ static void emit_scalar_rest(widener *w, tn_lbuilder *b, tn_lvalue *lo)
     rest->kind = TN_FOR_SERIAL;
 }
 
+static bool is_large(const widener *w) { return w->dear || w->nops > 40; }
+
 /* How many copies of each operation the main loop interleaves: enough independent work to cover latencies, while the
  * body stays small and its values stay in registers. */
 static int choose_copies(const widener *w)
 {
-    if (w->dear || w->outer_reg || w->nops > 40)
+    if (w->outer_reg || is_large(w))
         return 1;
     int most = w->spec->registers >= 32 ? 4 : 2;
     return w->ngather || w->nloops || w->nops > 24 ? (w->nops > 32 ? 1 : 2) : most;
@@ -906,17 +908,17 @@ static void split_unknown(widener *w, tn_lbuilder *b, int lanes)
     if (tn_l_range(&w->ranges, trips).lo < 0)
         trips = tn_l_fn2(b, TN_S_max, trips, tn_l_index(b, 0));
     int copies = choose_copies(w);
+    bool free_masks = w->masks && w->spec->mask_min_bits <= 8;
     if (copies > 1) {
         tn_lvalue *end = end_of_groups(w, b, trips, (int64_t)lanes * copies);
         emit_groups(w, b, at, end, lanes, copies, TN_FOR_SERIAL);
         at = end;
-        if (w->masks && w->spec->mask_min_bits <= 8) { /* masks are free: one loop for whole vectors and the last */
-            tn_lop *loop =
-                tn_l_for(b, w->loop->region[0]->arg->name, at, hi, tn_l_index(b, lanes * w->step), TN_FOR_SERIAL);
-            tn_lbuilder inner = tn_l_in(b, loop->region[0]);
-            emit_masked(w, &inner, loop->region[0]->arg, lanes);
-            return;
-        }
+    }
+    if (free_masks && (copies > 1 || is_large(w))) { /* one loop for whole vectors and the last; of a large body there is no other */
+        tn_lop *loop = tn_l_for(b, w->loop->region[0]->arg->name, at, hi, tn_l_index(b, lanes * w->step), TN_FOR_SERIAL);
+        tn_lbuilder inner = tn_l_in(b, loop->region[0]);
+        emit_masked(w, &inner, loop->region[0]->arg, lanes);
+        return;
     }
     tn_lvalue *end = end_of_groups(w, b, trips, lanes);
     emit_groups(w, b, at, end, lanes, 1, TN_FOR_SERIAL);

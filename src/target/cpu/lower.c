@@ -435,12 +435,57 @@ static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalu
     return (element){v, view->padded ? NULL : a.exists};
 }
 
-void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+bool lower_copies(const lower *L, const tn_top *store) { return L->aside.store == store && L->aside.copying; }
+
+/* From or to where a store's values are put aside. */
+static element take_from_aside(const lower *L, tn_lbuilder *b, int rank, tn_lvalue *const *idx)
 {
-    element e = lower_element(L, b, op->operand[0], idx);
-    access a = lower_resolve(L, b, op, idx);
-    tn_l_store(b, L->buffer[op->view->buffer], a.offset, e.value, lower_and(b, a.exists, e.present));
+    const aside *a = &L->aside;
+    element e = {tn_l_load(b, a->value->buffer, lower_place_offset(b, a->value, rank, idx), 1, NULL, NULL), NULL};
+    if (a->some)
+        e.present = tn_l_cast(b, tn_l_load(b, a->stored->buffer, lower_place_offset(b, a->stored, rank, idx), 1, NULL, NULL), TN_BOOL);
+    return e;
 }
+
+static void put_aside(lower *L, tn_lbuilder *b, int rank, tn_lvalue *const *idx, element e)
+{
+    aside *a = &L->aside;
+    tn_l_store(b, a->value->buffer, lower_place_offset(b, a->value, rank, idx), e.value, NULL);
+    if (e.present)
+        tn_l_store(b, a->stored->buffer, lower_place_offset(b, a->stored, rank, idx), tn_l_cast(b, e.present, a->stored->buffer->type.dtype), NULL);
+    a->some |= e.present != NULL;
+}
+
+void lower_write(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, tn_lvalue *memory, const access *to, element e, tn_lvalue *stream)
+{
+    tn_lbuilder in = *b;
+    const tn_ttype *type = &op->operand[op->code == TN_T_store_ptr]->type;
+    e.present = lower_and(b, to->exists, e.present);
+    if (lower_copies(L, op)) {
+        e = take_from_aside(L, b, type->rank, idx);
+    } else if (L->aside.store == op) {
+        tn_lop *branch = tn_l_if(&in, L->aside.apart);
+        tn_lbuilder otherwise = tn_l_in(&in, branch->region[1]);
+        put_aside(L, &otherwise, type->rank, idx, e);
+        in = tn_l_in(&in, branch->region[0]);
+    }
+    if (stream) {
+        tn_lop *branch = tn_l_if(&in, stream);
+        tn_lbuilder then = tn_l_in(&in, branch->region[0]);
+        tn_l_store(&then, memory, to->offset, e.value, e.present)->stream = true;
+        in = tn_l_in(&in, branch->region[1]);
+    }
+    tn_l_store(&in, memory, to->offset, e.value, e.present);
+}
+
+static void store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, tn_lvalue *stream)
+{
+    element e = lower_copies(L, op) ? (element){NULL, NULL} : lower_element(L, b, op->operand[0], idx);
+    access a = lower_resolve(L, b, op, idx);
+    lower_write(L, b, op, idx, L->buffer[op->view->buffer], &a, e, stream);
+}
+
+void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx) { store_element(L, b, op, idx, NULL); }
 
 /* An operand of an operation that chooses among its operands: pointers count from where the result's do. */
 static element operand_element(lower *L, tn_lbuilder *b, const tn_top *op, int i, tn_lvalue *const *idx)
@@ -984,16 +1029,15 @@ static tn_lvalue *stream_condition(lower *L, tn_lbuilder *b, const tn_top *op, i
     return lower_and(b, aligned, tn_dim_is_const(bytes) ? NULL : tn_l_fn2(&L->entry, TN_S_ge, lower_dim(L, bytes), tn_l_index(&L->entry, TN_STREAM_BYTES)));
 }
 
-/* The innermost loop of a store, along `vector`, into `b`. */
-static void store_row(lower *L, tn_lbuilder b, const tn_top *op, int vector, tn_lvalue **idx, bool stream)
+/* The innermost loop of a store, along `vector`. A branch in it costs less than a second loop would to compile. */
+static void store_row(lower *L, tn_lbuilder *b, const tn_top *op, int vector, tn_lvalue **idx)
 {
     axis_bound bound = lower_store_bound(op, vector);
-    scope s = lower_open(L);
-    idx[vector] = lower_open_axis(L, &b, vector, op->operand[0]->type.extent[vector].size, &bound, TN_FOR_VECTOR);
-    lower_fill(L, &b, idx);
-    lower_store_element(L, &b, op, idx);
-    b.block->last->stream = stream && b.block->last->code == TN_L_store;
-    lower_close(L, s);
+    tn_lvalue *stream = lower_copies(L, op) ? NULL : stream_condition(L, b, op, vector, idx);
+    idx[vector] = lower_open_axis(L, b, vector, op->operand[0]->type.extent[vector].size, &bound, TN_FOR_VECTOR);
+    if (!lower_copies(L, op))
+        lower_fill(L, b, idx);
+    store_element(L, b, op, idx, stream);
 }
 
 static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -1004,7 +1048,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     scope s = lower_open(L);
     int vector = store_vector_axis(L, op);
     turned t = {.n = 0};
-    if (type->rank >= 2)
+    if (type->rank >= 2 && !lower_copies(L, op))
         find_turned(L, op, op->operand[0], vector, &t);
     for (int axis = 0; axis < type->rank; axis++) {
         if (axis == vector || (t.n && axis == t.u))
@@ -1017,11 +1061,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     } else if (type->rank == 0) {
         lower_store_element(L, &in, op, idx);
     } else { /* the vector axis comes last */
-        tn_lvalue *stream = stream_condition(L, &in, op, vector, idx);
-        tn_lop *branch = stream ? tn_l_if(&in, stream) : NULL;
-        store_row(L, branch ? tn_l_in(&in, branch->region[1]) : in, op, vector, idx, false);
-        if (branch)
-            store_row(L, tn_l_in(&in, branch->region[0]), op, vector, idx, true);
+        store_row(L, &in, op, vector, idx);
     }
     lower_close(L, s);
 }

@@ -56,6 +56,15 @@ typedef struct guarded_loads {
     const tn_top **at;
 } guarded_loads;
 
+/* A store whose loads may lie where it writes. If they do not (`apart`), its nest stores; else the nest puts values (and which of them are stored) aside,
+ * from where a second nest, `copying`, stores them. */
+typedef struct aside {
+    const tn_top *store; /* NULL: none now */
+    tn_lvalue *apart;
+    place *value, *stored; /* stored: 0 or 1 */
+    bool some, copying;    /* some: not all are stored */
+} aside;
+
 /* A value that is kept in memory for later nests; `first`: the operation that computes it. */
 typedef struct kept {
     const tn_tvalue *value;
@@ -95,6 +104,7 @@ typedef struct lower {
     TN_VEC(kept *) filling; /* by the nest that is being made */
     TN_VEC(memo_entry) memo;
     TN_VEC(fact) facts;
+    aside aside;
     tn_status status; /* the first failure; lowering stops soon after */
 } lower;
 
@@ -103,6 +113,9 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
 tn_dim lower_value_dim(const lower *L, const tn_tvalue *v); /* of a size or index constant; NULL: anything else */
 tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *store, tn_lvalue *const *idx);
+/* Writes an element of what `store` stores to memory[to.offset], past the caches where `stream` (NULL: never). */
+void lower_write(lower *L, tn_lbuilder *b, const tn_top *store, tn_lvalue *const *idx, tn_lvalue *memory, const access *to, element e, tn_lvalue *stream);
+bool lower_copies(const lower *L, const tn_top *store); /* the nest that is being made takes the values of `store` from aside */
 /* An element that was computed, or declared known, at these indices in a scope that is open. */
 bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element *out);
 /* Declares an element known at these indices, until the scope closes. */

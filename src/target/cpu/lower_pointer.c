@@ -726,9 +726,9 @@ void lower_store_ptr(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lbuilder in = *b;
     scope s = lower_open(L);
     open_nest(L, &in, op->operand[0], op->noperands > 2 ? op->operand[2] : NULL, fast_axis(L, op->operand[0]), idx);
-    element e = lower_element(L, &in, op->operand[1], idx);
+    element e = lower_copies(L, op) ? (element){NULL, NULL} : lower_element(L, &in, op->operand[1], idx);
     access a = pointed(L, &in, op, idx);
-    tn_l_store(&in, pointed_memory(L, op), a.offset, e.value, lower_and(&in, a.exists, e.present));
+    lower_write(L, &in, op, idx, pointed_memory(L, op), &a, e, NULL);
     lower_close(L, s);
 }
 
@@ -1035,6 +1035,19 @@ bool lower_leave_to_store(lower *L, const tn_top *load, const tn_top *store)
     return true;
 }
 
+/* As wide as the values where they are vectors, so that one mask serves both. */
+static place *new_marks(lower *L, tn_lbuilder *b, const tn_ttype *type)
+{
+    static const tn_dtype types[] = {TN_U64, TN_U32, TN_U16};
+    tn_ttype marks = *type;
+    marks.dtype = TN_U8;
+    marks.pointer = false;
+    for (size_t i = 0; i < TN_COUNT(types) && !tn_is_complex(type->dtype); i++)
+        if (tn_dtype_bits(types[i]) == (type->pointer ? 64 : tn_dtype_bits(type->dtype)))
+            marks.dtype = types[i];
+    return lower_new_place(L, b, &marks, "stored");
+}
+
 bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*now)(lower *L, tn_lbuilder *b, const tn_top *store))
 {
     const guarded_loads *loads = tn_map_get(&L->guarded, TN_KEY(store));
@@ -1050,21 +1063,15 @@ bool lower_guarded_store(lower *L, tn_lbuilder *b, const tn_top *store, void (*n
         apart = lower_and(b, apart, is_apart(b, &from, &to, type, tn_dtype_bits(loaded->dtype) == tn_dtype_bits(type->dtype)));
     }
     lower_close(L, s);
-    tn_lop *branch = tn_l_if(b, apart);
-    tn_lbuilder then = tn_l_in(b, branch->region[0]), otherwise = tn_l_in(b, branch->region[1]);
+    L->aside = (aside){.store = store, .apart = apart, .value = lower_new_place(L, b, type, "aside"), .stored = new_marks(L, b, type)};
     s = lower_open(L);
-    now(L, &then, store);
+    now(L, b, store);
     lower_close(L, s);
+    L->aside.copying = true;
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, apart)->region[1]);
     s = lower_open(L);
-    for (size_t i = 0; i < loads->len; i++) {
-        const tn_tvalue *v = loads->at[i]->result;
-        place *p = lower_new_place(L, &otherwise, &v->type, "loaded");
-        lower_materialise(L, &otherwise, v, p);
-        lower_set_place(L, v, p);
-    }
-    now(L, &otherwise, store);
+    now(L, &in, store);
     lower_close(L, s);
-    for (size_t i = 0; i < loads->len; i++)
-        lower_set_place(L, loads->at[i]->result, NULL);
+    L->aside.store = NULL;
     return true;
 }

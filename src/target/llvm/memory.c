@@ -337,32 +337,56 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
     return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.load", types, 2, args, 4));
 }
 
-static void plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
+static LLVMValueRef plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
 {
     LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at);
     LLVMSetAlignment(store, alignment(a->dtype));
-    if (a->stream && a->lanes > 1 && !a->mask) {
-        LLVMMetadataRef one = LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), 1));
-        LLVMSetAlignment(store, (unsigned)a->lanes * alignment(a->dtype));
-        LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11), LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, &one, 1)));
-        e->streams = true;
-    }
+    return store;
+}
+
+static void stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMMetadataRef one = LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), 1));
+    LLVMValueRef store = plain_store(e, a, at);
+    LLVMSetAlignment(store, (unsigned)a->lanes * alignment(a->dtype));
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11), LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, &one, 1)));
+    e->streams = true;
+}
+
+static void masked_store(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMValueRef value = to_memory(e, a->dtype, a->value);
+    LLVMTypeRef types[2] = {LLVMTypeOf(value), LLVMTypeOf(at)};
+    LLVMValueRef args[4] = {value, at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a)};
+    tn_emit_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
+}
+
+/* Only whole vectors go past the caches. */
+static void masked_stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->context, (unsigned)a->lanes);
+    LLVMValueRef mask = LLVMBuildBitCast(e->builder, full_mask(e, a), bits, "");
+    branch all = begin_if(e, LLVMBuildICmp(e->builder, LLVMIntEQ, mask, LLVMConstAllOnes(bits), ""));
+    stream_store(e, a, at);
+    LLVMBasicBlockRef some = all.join, done = tn_emit_block_after(e, "stored");
+    LLVMBuildBr(e->builder, done);
+    LLVMPositionBuilderAtEnd(e->builder, some);
+    masked_store(e, a, at);
+    LLVMBuildBr(e->builder, done);
+    LLVMPositionBuilderAtEnd(e->builder, done);
 }
 
 static void emit_store(tn_emitter *e, const access *a)
 {
     LLVMValueRef at = address(e, a);
-    if (!a->mask) {
-        plain_store(e, a, at);
-    } else if (a->lanes == 1) {
+    if (a->mask && a->lanes == 1) {
         branch br = begin_if(e, a->mask);
         plain_store(e, a, at);
         end_if(e, br, NULL, NULL);
+    } else if (a->stream && a->lanes > 1) {
+        a->mask ? masked_stream_store(e, a, at) : stream_store(e, a, at);
     } else {
-        LLVMValueRef value = to_memory(e, a->dtype, a->value);
-        LLVMTypeRef types[2] = {LLVMTypeOf(value), LLVMTypeOf(at)};
-        LLVMValueRef args[4] = {value, at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a)};
-        tn_emit_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
+        a->mask ? masked_store(e, a, at) : (void)plain_store(e, a, at);
     }
 }
 
