@@ -624,11 +624,28 @@ static bool form_of_division(recover *R, const tn_top *op, const form *x, const 
     return true;
 }
 
+/* A factor or term so large that its type soon wraps: a hash or a random number, not an address or a bound. */
+static bool is_hash(const tn_top *op, const form *x, const form *y)
+{
+    int bits = tn_dtype_bits(op->result->type.dtype);
+    int64_t most = (int64_t)1 << (op->fn == TN_S_mul ? bits * 5 / 8 : bits - 3);
+    const form *operand[2] = {x, y};
+    for (int i = 0; i < 2; i++) {
+        int64_t c = operand[i] && operand[i]->n == 0 && tn_dim_is_const(operand[i]->base) ? operand[i]->base->value : 0;
+        if (c > most || c < -most)
+            return true;
+    }
+    return false;
+}
+
 static bool form_of_map(recover *R, tn_tvalue *v, form *f)
 {
     const tn_top *op = v->def;
     const form *x = recover_form(R, op->operand[0]), *y = op->noperands > 1 ? recover_form(R, op->operand[1]) : NULL;
     if (op->noperands > 2 || !result_fits(R, v))
+        return false;
+    bool sums = op->fn == TN_S_add || op->fn == TN_S_sub || op->fn == TN_S_mul;
+    if (sums && is_hash(op, x, y) && !within(map_span(R, op), type_span(v->type.dtype)))
         return false;
     *f = recover_constant(R, 0);
     switch (op->fn) {

@@ -532,6 +532,23 @@ def memory_cases(rng):
         yield Case(name, WALKED.format(name=name, t=t), [x, np.zeros(16, TYPES[t]), n, (16,)], {1: padded.reshape(-1, 16).sum(0, dtype=TYPES[t])})
 
 
+HASHED = """
+@triton.jit
+def {name}(z_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(z_ptr + i, i + 1, mask={hash} > n)
+"""
+
+
+def hash_cases(rng):
+    """Masks of numbers that wrap around: 32-bit arithmetic is taken as written there."""
+    for at, (text, factor, term) in enumerate((("i * 1103515245 + 12345", 1103515245, 12345), ("i * -1640531527", -1640531527, 0), ("(i + 2000000000) * 7", 7, 14000000000))):
+        i = np.arange(1024, dtype=np.int64)
+        h = ((i * factor + term) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        name = f"hashed_{at}"
+        yield Case(name, HASHED.format(name=name, hash=text), [np.zeros(1024, np.int32), 5, (1024,)], {0: np.where(h > 5, i + 1, 0).astype(np.int32)})
+
+
 ATOMIC = """
 @triton.jit
 def {name}(x_ptr, at_ptr, z_ptr, old_ptr, n, BLOCK: tl.constexpr):
@@ -724,7 +741,7 @@ def control_cases(rng):
 
 
 FAMILIES = {"binary": binary_cases, "scalar": scalar_cases, "unary": unary_cases, "cast": cast_cases, "reduce": reduce_cases, "scan": scan_cases, "shape": shape_cases,
-            "memory": memory_cases, "atomic": atomic_cases, "dot": dot_cases, "order": order_cases, "control": control_cases}
+            "memory": memory_cases, "hash": hash_cases, "atomic": atomic_cases, "dot": dot_cases, "order": order_cases, "control": control_cases}
 
 
 def cases(family, seed=2026):
