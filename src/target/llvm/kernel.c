@@ -68,6 +68,18 @@ static LLVMValueRef lane_numbers(tn_emitter *e, const int *numbers, int n)
     return LLVMConstVector(lanes, (unsigned)n);
 }
 
+/* A matrix is turned by as many rounds of shuffles as it has bits in a row's number, and LLVM tries to merge each shuffle with all those before it,
+ * which costs five times as much as any other instruction. It does not see through this, which becomes no code. */
+static LLVMValueRef close_shuffles(tn_emitter *e, tn_ltype held, LLVMValueRef value)
+{
+    LLVMTypeRef type = LLVMTypeOf(value);
+    int bits = held.lanes * tn_dtype_bits(held.dtype);
+    if (held.dtype == TN_BOOL || bits % 64)
+        return value;
+    LLVMValueRef floats = LLVMBuildBitCast(e->builder, value, tn_emit_float_type(e, bits / 32), "");
+    return LLVMBuildBitCast(e->builder, tn_emit_intrinsic_same(e, "llvm.arithmetic.fence", &floats, 1), type, "");
+}
+
 /* The operands may have one lane, the result too. */
 static LLVMValueRef emit_shuffle(tn_emitter *e, const tn_lop *op)
 {
@@ -82,7 +94,9 @@ static LLVMValueRef emit_shuffle(tn_emitter *e, const tn_lop *op)
         int lane = op->lanes[0];
         return LLVMBuildExtractElement(e->builder, lane < have ? x : y, tn_emit_int(i32, lane < 0 ? 0 : lane % have), "");
     }
-    return LLVMBuildShuffleVector(e->builder, x, y, lane_numbers(e, op->lanes, want), "");
+    LLVMValueRef result = LLVMBuildShuffleVector(e->builder, x, y, lane_numbers(e, op->lanes, want), "");
+    bool second = x != y && LLVMIsAShuffleVectorInst(x) && LLVMIsAShuffleVectorInst(y);
+    return second ? close_shuffles(e, op->result->type, result) : result;
 }
 
 static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
