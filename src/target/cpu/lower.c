@@ -634,6 +634,12 @@ static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lva
     element index = lower_element(L, b, op->operand[1], idx);
     tn_lvalue *j = tn_l_cast(b, lower_frozen(b, index), TN_I64), *at[TN_TILE_RANK];
     int rank = op->operand[0]->type.rank;
+    int64_t extent = op->operand[0]->type.extent[op->axis[0]].size;
+    if (L->kernel->overlap) { /* a user's index may be any: some element, never memory that is not the tile's */
+        bool power = (extent & (extent - 1)) == 0;
+        tn_lvalue *last = tn_l_index(b, extent - 1);
+        j = power ? tn_l_fn2(b, TN_S_and, j, last) : tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_min, j, last), tn_l_index(b, 0));
+    }
     for (int i = 0; i < rank; i++)
         at[i] = i == op->axis[0] ? j : idx[i];
     const place *p = tn_map_get(&L->gathered, TN_KEY(op));
