@@ -78,7 +78,7 @@ def test_case(family, name):
 
 def test_gather_of_any_index():
     """What an index outside gives is not said; the process lives, and the other elements are right."""
-    case = next(case for case in all_cases("order") if case.name == "gather_float32_0_16")
+    case = all_cases("order")["gather_float32_0_16"]
     index = case.arguments[1].copy()
     index[:8] = [2**31 - 1, -(2**31), -1, 8, 10**9, -5, 100, 64]
     arrays = launch("order", dataclasses.replace(case, arguments=[case.arguments[0], index, *case.arguments[2:]]))
