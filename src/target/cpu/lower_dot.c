@@ -558,7 +558,7 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
     p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
     p.one_kernel = op->code == TN_T_dot || L->kernel->scalars.len || L->kernel->overlap;
-    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 ? 1 : p.one_kernel ? 2 : 4);
+    p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 || p.one_kernel ? 1 : 4); /* more code for a user to wait for */
     p.ahead = tn_schedule_get(schedule, op->label, "ahead", 0);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
     bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
