@@ -40,12 +40,12 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context)
     LLVMDisposeMessage(text);
 }
 
-/* LLVM's code generator chooses other induction variables for each loop: a fifth to a third of the time that a kernel takes to compile, and no gain, since
- * our offsets are one sum already, whose constants become displacements. Only its command line turns that off, for the process; a second copy of this library
- * in it finds the mark, because LLVM ends a process that says the same twice. */
+/* Two passes of LLVM's code generator gain nothing here and take time: one chooses other induction variables for each loop (a fifth to a third of what a
+ * kernel takes to compile; our offsets are one sum already, whose constants become displacements), one moves work on integers to mask registers. Only its
+ * command line turns them off, for the process; a second copy of this library in it finds the mark, because LLVM ends a process that says the same twice. */
 static void set_options(void)
 {
-    static const char *const options[] = {"tenon", "-disable-lsr"}, mark[] = "tenon.options";
+    static const char *const options[] = {"tenon", "-disable-lsr", "-disable-x86-domain-reassignment"}, mark[] = "tenon.options";
     if (LLVMGetTypeByName2(LLVMGetGlobalContext(), mark))
         return;
     LLVMStructCreateNamed(LLVMGetGlobalContext(), mark);
