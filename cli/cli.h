@@ -45,6 +45,10 @@ int cli_by_value(const void *a, const void *b); /* doubles, for qsort */
 /* Loads c->file, with --dim. */
 tn_status cli_load(cli *c, tn_network **out);
 tn_compile_options cli_compile_options(const cli *c);
+/* The stage that --emit names; false: none. */
+bool cli_stage(const char *name, tn_stage *out);
+/* Writes a stage's text to --output, else to stdout, and frees it. */
+tn_status cli_put(cli *c, char *text, size_t size);
 /* Progress of long work: on a terminal only. */
 void cli_progress_start(cli *c);
 void cli_progress_end(cli *c);

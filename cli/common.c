@@ -69,3 +69,24 @@ void cli_print_json_text(const char *text)
     }
     putchar('"');
 }
+
+tn_status cli_put(cli *c, char *text, size_t size)
+{
+    tn_status status = TN_OK;
+    if (c->output)
+        status = tn_file_write(c->session, c->output, text, size);
+    else
+        fwrite(text, 1, size, stdout);
+    tn_free(text);
+    return status;
+}
+
+bool cli_stage(const char *name, tn_stage *out)
+{
+    static const char *const names[] = {[TN_STAGE_GRAPH] = "graph", [TN_STAGE_TILE] = "tile", [TN_STAGE_LOOP] = "loop",
+                                        [TN_STAGE_LLVM] = "llvm",   [TN_STAGE_ASM] = "asm",   [TN_STAGE_OBJECT] = "obj"};
+    for (size_t i = 0; i < TN_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return *out = (tn_stage)i, true;
+    return false;
+}

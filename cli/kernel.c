@@ -259,11 +259,6 @@ static tn_status find_arguments(kernel_run *r)
 
 /* ---- the kernel ----------------------------------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    tn_stage stage;
-} stages[] = {{"tile", TN_STAGE_TILE}, {"loop", TN_STAGE_LOOP}, {"llvm", TN_STAGE_LLVM}, {"asm", TN_STAGE_ASM}, {"obj", TN_STAGE_OBJECT}};
-
 static tn_status read_grid(kernel_run *r)
 {
     const char *at = r->c->grid;
@@ -307,21 +302,14 @@ static const char **argument_texts(const kernel_run *r)
 static tn_status emit(kernel_run *r)
 {
     cli *c = r->c;
-    size_t s = 0, size;
+    tn_stage stage;
+    size_t size;
     char *text;
-    while (s < TN_COUNT(stages) && strcmp(stages[s].name, c->emit) != 0)
-        s++;
-    if (s == TN_COUNT(stages))
+    if (!cli_stage(c->emit, &stage) || stage == TN_STAGE_GRAPH) /* a kernel has no graph */
         return usage(r, "--emit=%s: expected tile, loop, llvm, ptx, asm or obj", c->emit);
     tn_kernel_options options = kernel_options(c);
-    TN_TRY(tn_kernel_emit(c->session, r->module, r->unit, r->name, argument_texts(r), r->n, &options, stages[s].stage, &text, &size));
-    tn_status status = TN_OK;
-    if (c->output)
-        status = tn_file_write(c->session, c->output, text, size);
-    else
-        fwrite(text, 1, size, stdout);
-    tn_free(text);
-    return status;
+    TN_TRY(tn_kernel_emit(c->session, r->module, r->unit, r->name, argument_texts(r), r->n, &options, stage, &text, &size));
+    return cli_put(c, text, size);
 }
 
 /* ---- running -------------------------------------------------------------------------------------------------------------------- */

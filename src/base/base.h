@@ -180,6 +180,7 @@ tn_dtype tn_dtype_from_dlpack(DLDataType type); /* TN_NO_DTYPE if Tenon has none
 tn_dtype tn_dtype_real(tn_dtype dtype);         /* c64 -> f32, c128 -> f64, else itself */
 static inline bool tn_is_float(tn_dtype d) { return tn_dtype_class(d) == TN_CLASS_FLOAT; }
 static inline bool tn_is_complex(tn_dtype d) { return tn_dtype_class(d) == TN_CLASS_COMPLEX; }
+static inline bool tn_is_unsigned(tn_dtype d) { return (tn_dtype_class(d) & (TN_CLASS_UINT | TN_CLASS_BOOL)) != 0; } /* bool too */
 static inline bool tn_is_integer(tn_dtype d) { return (tn_dtype_class(d) & (TN_CLASS_INT | TN_CLASS_UINT)) != 0; }
 /* Bytes of n elements (sub-byte types packed, rounded up); false on overflow or n < 0. */
 bool tn_dtype_bytes(tn_dtype dtype, int64_t n, size_t *out);
@@ -232,6 +233,9 @@ int tn_scalar_arity(tn_scalar fn);
 unsigned tn_scalar_traits(tn_scalar fn);
 bool tn_scalar_accepts(tn_scalar fn, tn_dtype dtype);
 tn_dtype tn_scalar_result(tn_scalar fn, tn_dtype dtype); /* dtype: of the last operand */
+/* What fn combines with any x to x, for the functions that reductions use (add mul max min maxnum minnum and or xor); false: fn has none. Of maxnum and minnum
+ * it is the neutral number: what is made of NaN alone is that, not NaN. */
+bool tn_scalar_identity(tn_scalar fn, tn_dtype dtype, tn_number *out);
 /* The meaning: computes fn in double (integers exactly) on operands of `dtype` and rounds to the result type once. */
 tn_number tn_scalar_eval(tn_scalar fn, tn_dtype dtype, const tn_number *operands);
 

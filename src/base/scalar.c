@@ -598,3 +598,30 @@ tn_number tn_scalar_eval(tn_scalar fn, tn_dtype dtype, const tn_number *operands
     }
     return (tn_number){0};
 }
+
+bool tn_scalar_identity(tn_scalar fn, tn_dtype dtype, tn_number *out)
+{
+    switch (fn) {
+    case TN_S_add:
+    case TN_S_or:
+    case TN_S_xor:
+        *out = tn_number_from_int(dtype, 0);
+        return true;
+    case TN_S_mul:
+        *out = tn_number_from_int(dtype, 1);
+        return true;
+    case TN_S_max:
+    case TN_S_maxnum:
+        *out = tn_number_lowest(dtype);
+        return true;
+    case TN_S_min:
+    case TN_S_minnum:
+        *out = tn_number_highest(dtype);
+        return true;
+    case TN_S_and:
+        *out = dtype == TN_BOOL ? tn_number_from_int(dtype, 1) : tn_number_from_int(dtype, -1);
+        return true;
+    default:
+        return false;
+    }
+}

@@ -689,33 +689,6 @@ static tn_scalar region_fn(const tn_block *region)
     return both && fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_ASSOCIATES) && (tn_scalar_traits(fn) & TN_SCALAR_COMMUTES) ? fn : TN_SCALAR_NONE;
 }
 
-static bool identity_of(tn_scalar fn, tn_dtype dtype, tn_number *out)
-{
-    switch (fn) {
-    case TN_S_add:
-    case TN_S_or:
-    case TN_S_xor:
-        *out = tn_number_from_int(dtype, 0);
-        return true;
-    case TN_S_mul:
-        *out = tn_number_from_int(dtype, 1);
-        return true;
-    case TN_S_max:
-    case TN_S_maxnum:
-        *out = tn_number_lowest(dtype);
-        return true;
-    case TN_S_min:
-    case TN_S_minnum:
-        *out = tn_number_highest(dtype);
-        return true;
-    case TN_S_and:
-        *out = dtype == TN_BOOL ? tn_number_from_int(dtype, 1) : tn_number_from_int(dtype, -1);
-        return true;
-    default:
-        return false;
-    }
-}
-
 tn_dtype fuse_accumulator(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype; }
 
 /* Enters a full phase inside `block`: the fold dims get their starts. */
@@ -840,7 +813,7 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     tn_number identity[16];
     tn_dtype acc = x[0]->type.dtype;
     if (fn != TN_SCALAR_NONE)
-        identity_of(fn, acc, &identity[0]);
+        tn_scalar_identity(fn, acc, &identity[0]);
     else
         for (int i = 0; i < n; i++)
             identity[i] = tn_number_convert(tn_tensor_at(fuse_single_constant(tn_operand(op, n + i)), 0), tn_operand(op, i)->type.dtype, x[i]->type.dtype);

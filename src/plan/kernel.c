@@ -7,34 +7,28 @@
 /* ---- assertions ---------------------------------------------------------------------------------------------------------- */
 
 /* Code says which assertion failed by a number, not by its line, so that the same code serves a text that was moved, and a file is known too. */
-static void visit_assertions(const tn_tblock *block, void (*visit)(void *context, tn_top *assertion), void *context)
+static void number_assertion(void *context, tn_top *op)
 {
-    for (tn_top *op = block->first; op; op = op->next) {
-        if (op->code == TN_T_assert)
-            visit(context, op);
-        for (int r = 0; r < op->nregions; r++)
-            visit_assertions(op->region[r], visit, context);
-    }
+    if (op->code == TN_T_assert)
+        op->loc.line = ++*(int *)context;
 }
-
-static void number_assertion(void *context, tn_top *assertion) { assertion->loc.line = ++*(int *)context; }
 
 typedef struct assertion_search {
     int64_t left;
     const tn_top *found;
 } assertion_search;
 
-static void find_assertion(void *context, tn_top *assertion)
+static void find_assertion(void *context, tn_top *op)
 {
     assertion_search *s = context;
-    if (--s->left == 0)
-        s->found = assertion;
+    if (op->code == TN_T_assert && --s->left == 0)
+        s->found = op;
 }
 
 const tn_top *tn_code_assertion(const tn_kernel *kernel, int64_t number)
 {
     assertion_search s = {.left = number};
-    visit_assertions(kernel->body, find_assertion, &s);
+    tn_tile_walk(kernel->body, find_assertion, &s);
     return s.found;
 }
 
@@ -100,7 +94,7 @@ tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *option
     tn_exec_kernel lowered;
     int assertions = 0;
     double start = tn_seconds();
-    visit_assertions(tile->body, number_assertion, &assertions);
+    tn_tile_walk(tile->body, number_assertion, &assertions);
     TN_TRY(lower(options, tile, &lowered));
     tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
     *out = (tn_code){.symbol = lowered.symbol, .nbuffers = loop->nbuffers, .nsizes = lowered.nsizes, .scratch = lowered.scratch, .traps = lowered.traps, .loop = loop};

@@ -21,8 +21,6 @@ void tn_tblock_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, 
 
 void tn_top_unlink(tn_top *op);
 void tn_top_move_before(tn_top *op, tn_top *at); /* op may be in another block */
-/* Calls visit on every operation, an operation before its regions. */
-void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *op), void *context);
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */
 void tn_top_uses(tn_top *op, void (*visit)(void *context, tn_tvalue **use), void *context);
 

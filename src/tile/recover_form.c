@@ -544,14 +544,12 @@ static bool scale_by_turns(recover *R, form *f, const form *delta, const form *t
     return true;
 }
 
-static const tn_number *scalar_constant(const tn_tvalue *v) { return v->def && v->def->code == TN_T_const ? &v->def->number : NULL; }
-
 static tn_tvalue *wide_scalar(recover *R, tn_tvalue *v) { return recover_cast(R, v, TN_I64); }
 
 /* Turns before this one: (index - lo) / step. *whole: the index counts them times this. */
 static bool turns_so_far(recover *R, const tn_top *loop, form *f, int64_t *whole)
 {
-    const tn_number *step = scalar_constant(loop->operand[2]);
+    const tn_number *step = recover_constant_of(loop->operand[2]);
     *whole = step && step->i > 0 ? step->i : 1;
     if (!stands_for_itself(R, loop->region[0]->arg, f) || !add_number(R, f, recover_form(R, loop->operand[0]), -1))
         return false;
@@ -564,7 +562,7 @@ static bool turns_so_far(recover *R, const tn_top *loop, form *f, int64_t *whole
 static bool total_turns(recover *R, const tn_top *loop, form *f)
 {
     tn_session *s = R->session;
-    const tn_number *step = scalar_constant(loop->operand[2]);
+    const tn_number *step = recover_constant_of(loop->operand[2]);
     const form *lo = recover_form(R, loop->operand[0]), *hi = recover_form(R, loop->operand[1]);
     tn_dim limit = recover_bound_dim(R, loop->operand[1]);
     if (step && step->i > 0 && step->i <= INT32_MAX && lo->n == 0 && (hi->n == 0 || (limit && tn_dim_is(lo->base, 0)))) {

@@ -305,6 +305,8 @@ void tn_text_kernel(tn_text *text, const tn_kernel *kernel);
 typedef TN_VEC(tn_kernel *) tn_kernels;
 tn_status tn_tile_parse(tn_session *session, const char *file, const char *source, size_t len, tn_kernels *out);
 tn_status tn_tile_verify(const tn_kernel *kernel);
+/* Calls visit on every operation, an operation before its regions. */
+void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *op), void *context);
 size_t tn_tile_size(const tn_kernel *kernel); /* operations, regions included */
 /* Replaces every parameter by what the schedule binds; an unbound one is an error. Gives reductions and scans without identity one (a flag that says
  * whether there is something yet goes along). Runs before a lowering. */

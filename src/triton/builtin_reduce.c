@@ -10,35 +10,13 @@
 
 /* ---- identities ------------------------------------------------------------------------------------------------------ */
 
-/* false: the function has none. */
+/* false: the function has none. Of NaN alone maxnum and minnum make NaN, so that, and nothing else, is theirs. */
 static bool identity_of(tn_scalar fn, tn_dtype dtype, tn_number *out)
 {
-    bool is_float = tn_is_float(dtype);
-    switch (fn) {
-    case TN_S_add:
-    case TN_S_or:
-    case TN_S_xor:
-        *out = tn_number_from_int(dtype, 0);
-        return true;
-    case TN_S_mul:
-        *out = tn_number_from_int(dtype, 1);
-        return true;
-    case TN_S_and:
-        *out = dtype == TN_BOOL ? (tn_number){.u = 1} : tn_number_from_int(dtype, -1);
-        return true;
-    case TN_S_max:
-        *out = tn_number_lowest(dtype);
-        return true;
-    case TN_S_min:
-        *out = tn_number_highest(dtype);
-        return true;
-    case TN_S_maxnum: /* NaN and nothing else: of NaN alone comes NaN */
-    case TN_S_minnum:
-        *out = (tn_number){.f = NAN};
-        return is_float;
-    default:
-        return false;
-    }
+    if (fn != TN_S_maxnum && fn != TN_S_minnum)
+        return tn_scalar_identity(fn, dtype, out);
+    *out = (tn_number){.f = NAN};
+    return tn_is_float(dtype);
 }
 
 /* fn(a_k, b_k), in this order or the other if that is the same. */

@@ -61,7 +61,6 @@ const char *tn_t_shape_text(tn_tcompiler *c, const tn_ttype *type)
 static double greatest_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 ? 448 : 57344; }
 static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
 static bool is_half(tn_dtype dtype) { return dtype == TN_F16 || dtype == TN_BF16; }
-static bool is_unsigned(tn_dtype dtype) { return dtype == TN_BOOL || tn_dtype_class(dtype) == TN_CLASS_UINT; }
 static int width(tn_dtype dtype) { return dtype == TN_BOOL ? 1 : tn_dtype_bits(dtype); }
 static int kind(tn_dtype dtype) { return dtype == TN_BOOL ? 0 : tn_is_float(dtype) ? 2 : 1; }
 
@@ -363,9 +362,9 @@ static bool refuse_operands(tn_tcompiler *c, const tn_ast *at, const char *sign,
 
 static tn_dtype promote_integers(tn_dtype a, tn_dtype b)
 {
-    if (is_unsigned(a) == is_unsigned(b))
+    if (tn_is_unsigned(a) == tn_is_unsigned(b))
         return width(a) > width(b) ? a : b;
-    if (is_unsigned(a))
+    if (tn_is_unsigned(a))
         return width(a) >= width(b) ? a : b;
     return width(b) >= width(a) ? b : a;
 }
@@ -393,7 +392,7 @@ static bool promote(tn_tcompiler *c, const tn_ast *at, const char *sign, const o
         *out = a == b ? a : TN_F16;
     else if (is_f8(a) || is_f8(b))
         return refuse_operands(c, at, sign, x, y, "fp8 meets no integers; cast one of them");
-    else if (division && is_unsigned(a) != is_unsigned(b))
+    else if (division && tn_is_unsigned(a) != tn_is_unsigned(b))
         return refuse_operands(c, at, sign, x, y, "one is signed, the other is not, so that the result is unlikely to be useful; cast one of them");
     else
         *out = promote_integers(a, b);
@@ -405,9 +404,9 @@ static bool literal_fits(tn_tcompiler *c, const tn_ast *at, const operand *x, tn
 {
     if (x->value || kind(dtype) == 2 || x->py->kind == TN_PY_FLOAT)
         return true;
-    if (x->py->integer < 0 && is_unsigned(dtype))
+    if (x->py->integer < 0 && tn_is_unsigned(dtype))
         return tn_t_error(c, at, "a negative number, %s, meets an unsigned tensor of %s; cast one of them", tn_t_describe(c, x->py), tn_t_dtype_name(dtype));
-    bool is_u = is_unsigned(dtype);
+    bool is_u = tn_is_unsigned(dtype);
     __int128 lo = is_u ? 0 : -((__int128)1 << (width(dtype) - 1)), hi = ((__int128)1 << (width(dtype) - !is_u)) - 1;
     return (x->py->integer >= lo && x->py->integer <= hi) ||
            tn_t_error(c, at, "%s is out of range for %s", tn_t_describe(c, x->py), tn_t_dtype_name(dtype));
@@ -465,7 +464,7 @@ static bool add_pointer(tn_tcompiler *c, const tn_ast *at, tn_tvalue *pointer, t
     tn_dtype dtype = offset->type.dtype;
     if (dtype == TN_BOOL)
         offset = tn_t_cast(&c->b, offset, TN_I32);
-    else if (subtract || (is_unsigned(dtype) && width(dtype) < 64))
+    else if (subtract || (tn_is_unsigned(dtype) && width(dtype) < 64))
         offset = tn_t_cast(&c->b, offset, TN_I64);
     if (subtract)
         offset = tn_t_map1(&c->b, TN_S_neg, offset->type.dtype == TN_I64 ? offset : tn_t_cast(&c->b, offset, TN_I64));
@@ -527,7 +526,7 @@ static bool apply(tn_tcompiler *c, const tn_ast *at, tn_ast_op op, const operand
         a = tn_t_cast(&c->b, a, TN_F32);
         b = tn_t_cast(&c->b, b, TN_F32);
     }
-    if (op == TN_AST_RSHIFT && is_unsigned(x->value ? x->type.dtype : dtype))
+    if (op == TN_AST_RSHIFT && tn_is_unsigned(x->value ? x->type.dtype : dtype))
         fn = TN_S_shr_logical;
     *out = class == FLOOR_DIVISION || class == REMAINDER ? divide(c, fn, a, b) : tn_t_map2(&c->b, fn, a, b);
     return true;

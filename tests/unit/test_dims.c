@@ -5,19 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_session *session_with_arena(void)
-{
-    tn_session *session = calloc(1, sizeof *session);
-    session->strings.arena = &session->arena;
-    session->options.arena = &session->arena;
-    return session;
-}
-static void end(tn_session *session)
-{
-    tn_arena_free(&session->arena);
-    free(session);
-}
-
 static const char *show(tn_session *session, tn_dim d)
 {
     tn_text text = {.arena = &session->arena};
@@ -77,7 +64,7 @@ static void test_normal_forms(void **state)
         {"\"batch size\" + 1", "\"batch size\" + 1"},
         {"-9223372036854775808", "-9223372036854775808"},
     };
-    tn_session *s = session_with_arena();
+    tn_session *s = new_test_session();
     tn_dim_declare(s, "e", 0, 4096, 8);
     tn_dim_declare(s, "t", 1, 10, 1);
     for (size_t i = 0; i < TN_COUNT(pair); i++) {
@@ -86,7 +73,7 @@ static void test_normal_forms(void **state)
         assert_ptr_equal(read(s, pair[i][1]), d);
     }
     assert_int_equal(s->errors, 0);
-    end(s);
+    free_test_session(s);
 }
 
 static void test_proofs(void **state)
@@ -114,7 +101,7 @@ static void test_proofs(void **state)
         {"12*b*s", "s*3*b*4", true, true, false},
         {"t", "11", true, false, true},
     };
-    tn_session *s = session_with_arena();
+    tn_session *s = new_test_session();
     tn_dim_declare(s, "e", 0, 4096, 8);
     tn_dim_declare(s, "t", 1, 10, 1);
     for (size_t i = 0; i < TN_COUNT(row); i++) {
@@ -122,7 +109,7 @@ static void test_proofs(void **state)
         if (tn_dim_le(s, a, b) != row[i].le || tn_dim_eq(s, a, b) != row[i].eq || tn_dim_ne(s, a, b) != row[i].ne)
             fail_msg("%s against %s: le %d, eq %d, ne %d", row[i].a, row[i].b, tn_dim_le(s, a, b), tn_dim_eq(s, a, b), tn_dim_ne(s, a, b));
     }
-    end(s);
+    free_test_session(s);
 }
 
 /* ---- random expressions -------------------------------------------------------------------------------------------------- */
@@ -290,7 +277,7 @@ static void test_random(void **state)
     (void)state;
     struct random r = {1};
     for (int round = 0; round < 100; round++) {
-        tn_session *s = session_with_arena();
+        tn_session *s = new_test_session();
         for (int i = 0; i < SYMBOLS; i++)
             tn_dim_declare(s, symbol_name[i], symbol_lo[i], symbol_hi[i], symbol_multiple[i]);
         for (int i = 0; i < 50; i++) {
@@ -303,7 +290,7 @@ static void test_random(void **state)
             check_sample(&p);
         }
         assert_int_equal(s->errors, 0);
-        end(s);
+        free_test_session(s);
     }
 }
 
@@ -311,19 +298,19 @@ static void test_random(void **state)
 static void test_limits(void **state)
 {
     (void)state;
-    tn_session *s = session_with_arena();
+    tn_session *s = new_test_session();
     tn_dim d = tn_dim_symbol(s, "s");
     for (int i = 0; i < 200; i++)
         d = tn_dim_mul(s, tn_dim_add(s, d, tn_dim_symbol(s, "t")), tn_dim_add(s, d, tn_dim_const(s, 1)));
     assert_true(s->errors > 0);
-    end(s);
-    s = session_with_arena();
+    free_test_session(s);
+    s = new_test_session();
     d = tn_dim_symbol(s, "s");
     for (int i = 0; i < 100000; i++)
         d = tn_dim_floordiv(s, tn_dim_add(s, tn_dim_mul(s, d, d), tn_dim_const(s, 1)), tn_dim_const(s, 3));
     assert_true(s->errors > 0);
-    end(s);
-    s = session_with_arena();
+    free_test_session(s);
+    s = new_test_session();
     tn_dim_floordiv(s, tn_dim_symbol(s, "s"), tn_dim_const(s, 0));
     assert_int_equal(s->errors, 1);
     tn_dim unread;
@@ -336,13 +323,13 @@ static void test_limits(void **state)
     assert_int_equal(tn_dim_parse(s, deep, &unread), 0);
     memset(deep, '-', sizeof deep - 1);
     assert_int_equal(tn_dim_parse(s, deep, &unread), 0);
-    end(s);
+    free_test_session(s);
 }
 
 static void test_symbols(void **state)
 {
     (void)state;
-    tn_session *s = session_with_arena();
+    tn_session *s = new_test_session();
     tn_dim d = tn_dim_declare(s, "b", 1, 60, 8);
     assert_int_equal(d->lo, 8);
     assert_int_equal(d->hi, 56);
@@ -352,7 +339,7 @@ static void test_symbols(void **state)
     assert_int_equal(s->errors, 1);
     assert_string_equal(tn_dim_fresh(s, "n", 0, 4)->name, "n");
     assert_string_equal(tn_dim_fresh(s, "n", 0, 4)->name, "n_1");
-    end(s);
+    free_test_session(s);
 }
 
 int main(void)

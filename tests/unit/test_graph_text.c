@@ -44,20 +44,6 @@ static void for_each_file(void (*visit)(const char *name, struct source source))
     assert_true(files > 10);
 }
 
-static tn_session *new_session(void)
-{
-    tn_session *session = calloc(1, sizeof *session);
-    assert_non_null(session);
-    session->strings.arena = session->options.arena = &session->arena;
-    return session;
-}
-
-static void end(tn_session *session)
-{
-    tn_arena_free(&session->arena);
-    free(session);
-}
-
 static const char *print(tn_session *session, const tn_graph_module *module)
 {
     tn_text text = {.arena = &session->arena};
@@ -77,7 +63,7 @@ static void verify(tn_session *session, const char *name, const tn_graph_module 
 
 static void check_fixpoint(const char *name, struct source source)
 {
-    tn_session *first = new_session(), *second = new_session();
+    tn_session *first = new_test_session(), *second = new_test_session();
     tn_graph_module *module, *again;
     bool expects_error = strstr(source.text, "RUN: not ") != NULL;
     tn_status status = tn_graph_parse(first, name, source.text, source.len, &module);
@@ -95,8 +81,8 @@ static void check_fixpoint(const char *name, struct source source)
         verify(second, name, again);
         assert_string_equal(print(second, again), text);
     }
-    end(first);
-    end(second);
+    free_test_session(first);
+    free_test_session(second);
 }
 
 static void test_fixpoint(void **state)
@@ -111,7 +97,7 @@ static void check_damaged(const char *name, struct source source)
     static const char bytes[] = "%{}[]()<>,:=\"-^@x0. \n";
     uint64_t random = 1;
     for (int i = 0; i < 200; i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         tn_graph_module *module = NULL;
         char *copy = malloc(source.len + 1);
         memcpy(copy, source.text, source.len);
@@ -127,7 +113,7 @@ static void check_damaged(const char *name, struct source source)
         if (status == TN_OK)
             verify(session, name, module);
         free(copy);
-        end(session);
+        free_test_session(session);
     }
 }
 
@@ -140,7 +126,7 @@ static void test_damaged(void **state)
 static void test_elided(void **state)
 {
     (void)state;
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     const char *source = "graph @f() {\n  %0 = constant dense<[1, 2, 3]> : i32[3]\n  return %0\n}\n";
     tn_graph_module *module;
     assert_int_equal(tn_graph_parse(session, "f", source, strlen(source), &module), TN_OK);
@@ -149,7 +135,7 @@ static void test_elided(void **state)
     assert_string_equal(text.at, "graph @f() {\n  %0 = constant dense<...> : i32[3]\n  return %0\n}\n");
     assert_int_equal(tn_graph_parse(session, "f", text.at, text.len, &module), TN_INVALID);
     assert_non_null(strstr(session->diags.at[0].message, "left out"));
-    end(session);
+    free_test_session(session);
 }
 
 int main(void)

@@ -318,14 +318,14 @@ static void reductions(void **state)
         must_run(text, (const int64_t[3]){1, 1, 1}, arguments, 3);
         expect_floats(out, cases[i].expected, 8);
         expect_ints(ints, cases[i].ints, 8);
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         tn_triton_kernel kernel;
         tn_text ir = {.arena = &session->arena};
         assert_int_equal(compile_triton(session, text, arguments, 3, false, &kernel), TN_OK);
         tn_text_kernel(&ir, kernel.kernel);
         if (cases[i].ir && !strstr(ir.at, cases[i].ir))
             fail_msg("no `%s` in:\n%s", cases[i].ir, ir.at);
-        free_triton_session(session);
+        free_test_session(session);
     }
 }
 
@@ -444,7 +444,7 @@ static void debugging(void **state)
     const given arguments[] = {ARRAY("*i32", x), {"i32", NULL, 0, 32}};
     const int64_t one[3] = {1, 1, 1};
     static const char failing[] = KERNEL("px, n") "    r = tl.arange(0, 4)\n    v = tl.load(px + r)\n    tl.device_assert(v > 0, 'not positive')\n";
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     assert_int_not_equal(run_triton(session, failing, one, arguments, 2), TN_OK);
     assert_non_null(strstr(session->diags.at[0].message, "not positive"));
     tn_triton_kernel kernel;
@@ -452,7 +452,7 @@ static void debugging(void **state)
     tn_text ir = {.arena = &session->arena};
     tn_text_kernel(&ir, kernel.kernel);
     assert_null(strstr(ir.at, "assert"));
-    free_triton_session(session);
+    free_test_session(session);
 
     must_run(KERNEL("px, n") "    r = tl.arange(0, 4)\n    v = tl.load(px + r)\n    tl.device_assert(v > 0, 'not positive', mask=r < 3)\n"
                              "    tl.debug_barrier()\n    tl.assume(n > 0)\n    tl.assume(True)\n    n = tl.multiple_of(n, 16)\n"
@@ -460,17 +460,17 @@ static void debugging(void **state)
              one, arguments, 2);
     expect_ints(x, (const int32_t[]){32, 33, 34, 35}, 4);
 
-    session = triton_session();
+    session = new_test_session();
     assert_int_not_equal(run_triton(session, KERNEL("px, n") "    n = tl.multiple_of(n, 64)\n    tl.store(px, n)\n", one, arguments, 2), TN_OK); /* 32 is none */
-    free_triton_session(session);
+    free_test_session(session);
 
-    session = triton_session();
+    session = new_test_session();
     assert_int_equal(compile_triton(session, KERNEL("px, n") "    tl.static_print('blocks', 4, 0.5, None, tl.float32, sep='-')\n", arguments, 2, false, &kernel), TN_OK);
     bool said = false;
     for (size_t i = 0; i < session->diags.len; i++)
         said |= session->diags.at[i].severity == TN_NOTE && strstr(session->diags.at[i].message, "blocks-4-0.5-None-") != NULL;
     assert_true(said);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static const struct {

@@ -9,7 +9,7 @@ enum { OUT = 16 };
 static void expect_ints_of(const char *head, const char *body, const int32_t *expected, int count)
 {
     int32_t out[OUT] = {0};
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_text text = {.arena = &session->arena};
     tn_text_add(&text, "import triton\nimport triton.language as tl\n%s@triton.jit\ndef k(out, n, m):\n%s", head, body);
     const given arguments[] = {ARRAY("*i32", out), {"i32", NULL, 0, 5}, {"i32", NULL, 0, -3}};
@@ -20,7 +20,7 @@ static void expect_ints_of(const char *head, const char *body, const int32_t *ex
     for (int i = 0; i < OUT; i++)
         if (out[i] != (i < count ? expected[i] : 0))
             fail_msg("%s\nelement %d is %d, expected %d", text.at, i, out[i], i < count ? expected[i] : 0);
-    free_triton_session(session);
+    free_test_session(session);
 }
 #define INTS(head, body, ...) expect_ints_of((head), (body), (const int32_t[]){__VA_ARGS__}, (int)TN_COUNT(((const int32_t[]){__VA_ARGS__})))
 
@@ -50,14 +50,14 @@ static void python_arithmetic(void **state)
         "9223372036854775807 + 1 == 9223372036854775808",
     };
     for (size_t i = 0; i < TN_COUNT(truths); i++) {
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         tn_triton_kernel kernel;
         char *text = tn_format(&session->arena, KERNEL("") "    tl.static_assert(%s)\n", truths[i]);
         if (compile_triton(session, text, NULL, 0, false, &kernel) != TN_OK) {
             tn_print_diags(session, stderr);
             fail_msg("%s", truths[i]);
         }
-        free_triton_session(session);
+        free_test_session(session);
     }
 }
 
@@ -100,10 +100,10 @@ static void constants_that_fail(void **state)
         {"isinstance(n, 5)", "isinstance knows int"},
     };
     for (size_t i = 0; i < TN_COUNT(wrong); i++) {
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         char *text = tn_format(&session->arena, KERNEL("n") "    x: tl.constexpr = %s\n", wrong[i].expression);
         must_fail(text, (const given[]){{"i32", NULL, 0, 0}}, 1, wrong[i].message);
-        free_triton_session(session);
+        free_test_session(session);
     }
 }
 
@@ -208,14 +208,14 @@ static void loops_in_loops(void **state)
 {
     (void)state;
     /* sixteen loops within each other, each carrying what all others do: must take no time */
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_text body = {.arena = &session->arena};
     tn_text_add(&body, "    s = 0\n    t = n\n");
     for (int i = 0; i < 16; i++)
         tn_text_add(&body, "%*sfor i%d in range(%d):\n%*ss += 1\n%*sif s > 3:\n%*st = s\n", 4 * (i + 1), "", i, i < 3 ? 2 : 1, 4 * (i + 2), "", 4 * (i + 2), "", 4 * (i + 3), "");
     tn_text_add(&body, "    tl.store(out, s)\n    tl.store(out + 1, t)\n");
     INTS("", body.at, 118, 118);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void aggregates_in_loops(void **state)
@@ -235,14 +235,14 @@ static void aggregates_in_loops(void **state)
     const given arguments[] = {ARRAY("*i32", x), ARRAY("*i32", out), {"i32", NULL, 0, 10}};
     must_run(text, (const int64_t[3]){1, 1, 1}, arguments, 3);
     assert_memory_equal(out, ((const int32_t[]){15, 18, 10, 12, 13}), sizeof out);
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     assert_int_equal(compile_triton(session, text, arguments, 3, false, &kernel), TN_OK);
     const tn_top *op = kernel.kernel->body->first;
     while (op->code != TN_T_for)
         op = op->next;
     assert_int_equal(op->nresults, 3); /* the sum, the count, the offset */
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void constants_in_loops(void **state)
@@ -278,13 +278,13 @@ static void static_prints(void **state)
     static const char text[] = KERNEL("n")
         "    s = 0\n    for i in range(n):\n        for j in range(i):\n            s += j\n            tl.static_print('loop', s.dtype)\n"
         "    if n > 0:\n        tl.static_print('branch')\n        if n > 3:\n            return\n        s = 1\n    tl.device_print('s', s)\n";
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     assert_int_equal(compile_triton(session, text, (const given[]){{"i32", NULL, 0, 0}}, 1, false, &kernel), TN_OK);
     assert_int_equal(session->diags.len, 2);
     assert_string_equal(session->diags.at[0].message, "loop int32");
     assert_string_equal(session->diags.at[1].message, "branch");
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void limits(void **state)
@@ -292,7 +292,7 @@ static void limits(void **state)
     (void)state;
     const given arguments[] = {{"i32", NULL, 0, 0}};
     for (int way = 0; way < 2; way++) {
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         tn_text text = {.arena = &session->arena};
         tn_text_add(&text, KERNEL("n") "    x = (");
         for (int i = 0; i < 65; i++)
@@ -302,7 +302,7 @@ static void limits(void **state)
             tn_text_add(&text, "x[%d] + 1, ", i);
         tn_text_add(&text, ")\n");
         must_fail(text.at, arguments, 1, way ? "this loop carries 65 values from one iteration to the next, 64 is the most" : "this branch gives 65 values, 64 is the most");
-        free_triton_session(session);
+        free_test_session(session);
     }
     must_fail(KERNEL("n") "    for i in tl.static_range(300):\n        if n == i:\n            return\n", arguments, 1, "more than 200 branches and loops within each other");
 }
@@ -367,7 +367,7 @@ static const char tuned[] = "import triton\nimport triton.language as tl\nSIZES 
 static void configurations(void **state)
 {
     (void)state;
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_module *module = tn_triton_module_new(session);
     int unit;
     size_t n;
@@ -410,13 +410,13 @@ static void configurations(void **state)
     assert_true(d->loc.line == 7 && d->loc.column == 42);
     arguments[6] = "=True"; /* but not if what it gives is given */
     assert_int_equal(tn_triton_compile(module, unit, "k", arguments, 10, NULL, &kernel), TN_OK);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void bindings(void **state)
 {
     (void)state;
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_module *module = tn_triton_module_new(session);
     static const char main_text[] = "    @triton.jit\n    def k(out):\n        tl.store(out, helper(SIZE))\n        tl.store(out + 1, tl.full((1,), 2, KIND).sum(0))\n";
     static const char other_text[] = "@jit\ndef work(x):\n    return x + OFFSET\n";
@@ -443,7 +443,7 @@ static void bindings(void **state)
     launch l = {&kernel, NULL, (const int64_t[3]){1, 1, 1}};
     assert_int_equal(tn_tile_interpret(kernel.kernel, (tn_tile_arg[]){{out, 2}}, launch_value, &l), TN_OK);
     assert_true(out[0] == 132 && out[1] == 2);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void imports(void **state)
@@ -458,12 +458,12 @@ static void imports(void **state)
         "",
     };
     for (size_t i = 0; i < TN_COUNT(heads); i++) {
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         int32_t out[1] = {0};
         char *text = tn_format(&session->arena, "%s@triton.jit\ndef k(out):\n    tl.store(out, tl.math.abs(tl.program_id(0) - 4))\n", heads[i]);
         must_run(text, (const int64_t[3]){1, 1, 1}, (const given[]){ARRAY("*i32", out)}, 1);
         assert_int_equal(out[0], 4);
-        free_triton_session(session);
+        free_test_session(session);
     }
     int32_t out[2] = {0};
     must_run("from triton import jit\nfrom triton.language import store, program_id as pid, int32\nfrom triton.language.math import abs as magnitude\n"
@@ -481,7 +481,7 @@ static void kernels(void **state)
         "    if n > 3:\n        q = c\n    else:\n        q = c + 1\n"
         "    tl.store(p, tl.load(a + tl.program_id(1)))\n    tl.atomic_add(q, 1)\n    x = table.load([0, 4])\n    tl.store(d + tl.arange(0, 4)[None, :], x)\n"
         "    tl.store(tl.load(d).to(tl.int64).to(tl.pointer_type(tl.int32)), K)\n";
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     static const char *const types[] = {"*f32", "*f32:16", "*i32", "*f16", "desc<f16[1x4]>", "i32:16", "i32=1"};
     given arguments[7];
@@ -509,14 +509,14 @@ static void kernels(void **state)
     for (const tn_top *op = kernel.kernel->body->first; op; op = op->next)
         assumes |= op->code == TN_T_assume && op->operand[0] == kernel.kernel->scalars.at[9];
     assert_true(assumes);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void locations(void **state)
 {
     (void)state;
     /* operations come from the user's line, those that the prelude makes too */
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     static const char text[] = KERNEL("x, y")
         "    v = tl.load(x + tl.arange(0, 8))\n"
@@ -533,7 +533,7 @@ static void locations(void **state)
         }
     }
     assert_int_equal(reductions, 1);
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 /* ---- what is wrong --------------------------------------------------------------------------------------------------- */
@@ -545,7 +545,7 @@ typedef struct fault {
 
 static void check_fault(const char *head, const fault *f, const char *note)
 {
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     char *text = tn_format(&session->arena, "import triton\nimport triton.language as tl\n%s@triton.jit\ndef k(p, n, C: tl.constexpr):\n%s", head, f->body);
     const given arguments[] = {{"*f32", NULL, 0, 0}, {"i32", NULL, 0, 0}, {"=8", NULL, 0, 0}};
@@ -558,7 +558,7 @@ static void check_fault(const char *head, const fault *f, const char *note)
         tn_print_diags(session, stderr);
         fail_msg("%s\nexpected at %s: %s\nfound at %s: %s", text, f->place, f->message, place, d ? d->message : "no error");
     }
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void faults(void **state)
@@ -731,7 +731,7 @@ static void weak_numbers(void **state)
 static void asserts(void **state)
 {
     (void)state;
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     static const char text[] = KERNEL("n") "    assert n > 0, 'n is positive'\n    print('n is', n)\n";
     const given arguments[] = {{"i32", NULL, 0, 0}};
@@ -744,7 +744,7 @@ static void asserts(void **state)
         }
         assert_true(asserted == debug && printed == 1);
     }
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 /* The line that is shown goes on behind the zero byte: all of the text was copied, although a string would end there. */
@@ -752,13 +752,13 @@ static void zero_bytes(void **state)
 {
     (void)state;
     static const char text[] = "a = 1\0 + 2 * 3\nb = 4\n";
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_module *module = tn_triton_module_new(session);
     int unit;
     assert_int_equal(tn_triton_add(module, "z.py", 1, text, sizeof text - 1, &unit), TN_INVALID);
     assert_int_equal(session->diags.at[0].loc.column, 6);
     assert_non_null(strstr(session->diags.at[0].message, "zero byte\n    a = 1  + 2 * 3\n         ^"));
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 int main(void)

@@ -6,19 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_session *new_session(void)
-{
-    tn_session *session = calloc(1, sizeof *session);
-    session->strings.arena = session->options.arena = &session->arena;
-    return session;
-}
-
-static void free_session(tn_session *session)
-{
-    tn_arena_free(&session->arena);
-    free(session);
-}
-
 static tn_ast_unit *parse_n(tn_session *session, const char *source, size_t size)
 {
     tn_ast_unit *unit = NULL;
@@ -147,14 +134,14 @@ static void test_expressions(void **state)
         {"x\xc3\xa9", "x\xc3\xa9"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         tn_ast *node;
         if (tn_ast_parse_expression(session, "argument", cases[i].source, strlen(cases[i].source), &node) != TN_OK) {
             tn_print_diags(session, stderr);
             fail_msg("%s", cases[i].source);
         }
         assert_string_equal(text_of(session, node), cases[i].tree);
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -204,13 +191,13 @@ static void test_statements(void **state)
         {"'doc'", "(expression \"doc\")"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         char *source = tn_format(&session->arena, "@triton.jit\ndef k():\n  %s\n", cases[i].source);
         tn_ast_unit *unit = parse(session, source);
         assert_int_equal(unit->functions.len, 1);
         char *tree = tn_format(&session->arena, "(function k (parameters)\n  (block\n    %s) _ (.jit triton))\n", cases[i].tree);
         assert_string_equal(text_of(session, unit->functions.at[0]), tree);
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -222,7 +209,7 @@ static void test_function(void **state)
                                  "def k(x_ptr: tl.pointer_type, n, *args, B: tl.constexpr = 64, **rest) -> int:\n"
                                  "    \"\"\"doc\"\"\"\n"
                                  "    return n # comment\n";
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     tn_ast_unit *unit = parse(session, source);
     const tn_ast *f = unit->functions.at[0];
     assert_string_equal(text_of(session, f),
@@ -243,13 +230,13 @@ static void test_function(void **state)
     assert_int_equal(result->column, 5);
     assert_int_equal(result->child[0]->column, 12);
     assert_int_equal(result->child[0]->end_column, 13);
-    free_session(session);
+    free_test_session(session);
 }
 
 static void test_positions(void **state)
 {
     (void)state;
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     tn_ast_unit *unit;
     static const char source[] = "  def k():\r\n\t  x = '\xc3\xa9' + (a +\r     b)\n\t  y = '''\n'''.z";
     assert_int_equal(tn_ast_parse(session, "k.py", 40, source, strlen(source), &unit), TN_OK);
@@ -264,7 +251,7 @@ static void test_positions(void **state)
     assert_int_equal(y->line, 43);
     assert_int_equal(y->end_line, 44);
     assert_int_equal(y->end_column, 6);
-    free_session(session);
+    free_test_session(session);
 }
 
 /* ---- host code ----------------------------------------------------------------------------------------------------------- */
@@ -327,7 +314,7 @@ static void test_host_code(void **state)
                                  "if __name__ == '__main__': main()\n"
                                  "print >> 1, `x`[0:0]\n";
     static const char end[] = "print >> 1, `x`[0:0]\n";
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     size_t size = strlen(source) - strlen(end); /* backquotes are no Python */
     tn_ast_unit *unit = parse_n(session, source, size);
     tn_print_diags(session, stderr);
@@ -345,12 +332,12 @@ static void test_host_code(void **state)
         tn_text_add(&text, "%s=%s:%s ", unit->imports.at[i].name, unit->imports.at[i].module, unit->imports.at[i].member ? unit->imports.at[i].member : "");
     assert_string_equal(text.at, "annotations=__future__:annotations os=os: nn=torch.nn: triton=triton: here=.:here uno=..up.mod:one two=..up.mod:two "
                                  "triton=triton: tl=triton.language: ");
-    free_session(session);
+    free_test_session(session);
 
-    session = new_session();
+    session = new_test_session();
     assert_null(parse_n(session, source, strlen(source)));
     assert_non_null(strstr(session->diags.at[0].message, "the character ``` cannot stand here"));
-    free_session(session);
+    free_test_session(session);
 }
 
 static void test_layouts(void **state)
@@ -373,14 +360,14 @@ static void test_layouts(void **state)
         "x = '''\n  @triton.jit\n def z'''\n@triton . jit\ndef k(x):\n    return x\n",
     };
     for (size_t i = 0; i < TN_COUNT(sources); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         tn_ast_unit *unit = parse(session, sources[i]);
         if (unit->functions.len != 1 || !unit->functions.at[0]->child[1])
             fail_msg("case %zu: no function", i);
         const tn_ast *function = unit->functions.at[0];
         assert_string_equal(function->text, "k");
         assert_string_equal(text_of(session, function->child[1]), "(block\n  (return x))\n");
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -389,9 +376,9 @@ static void test_empty(void **state)
     (void)state;
     static const char *const sources[] = {"", "\n", "# c", "  \n\t\n", "\xef\xbb\xbf", "'''\n'''"};
     for (size_t i = 0; i < TN_COUNT(sources); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         assert_int_equal(parse(session, sources[i])->functions.len, 0);
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -511,7 +498,7 @@ static void test_faults(void **state)
     (void)state;
     for (size_t i = 0; i < TN_COUNT(faults); i++) {
         const fault *f = &faults[i];
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         bool whole = f->source[0] == '@' || f->source[0] == '^';
         const char *source = whole ? f->source + (f->source[0] == '^') : tn_format(&session->arena, "@triton.jit\ndef k():\n  %s\n", f->source);
         if (parse_n(session, source, strlen(source)))
@@ -520,7 +507,7 @@ static void test_faults(void **state)
         if (d->loc.line != f->line || d->loc.column != f->column || !strstr(d->message, f->message))
             fail_msg("%s: expected %d:%d '%s', found %d:%d '%s'", source, f->line, f->column, f->message, d->loc.line, d->loc.column, d->message);
         assert_string_equal(d->loc.file, "k.py");
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -535,12 +522,12 @@ static void test_carets(void **state)
         {"@jit\ndef k():\n  x =", "expected an expression, found the end of the line\n      x =\n         ^"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         assert_null(parse_n(session, cases[i].source, strlen(cases[i].source)));
         assert_string_equal(session->diags.at[0].message, cases[i].message);
-        free_session(session);
+        free_test_session(session);
     }
-    tn_session *session = new_session(); /* of a long line a part */
+    tn_session *session = new_test_session(); /* of a long line a part */
     char source[1200] = "@jit\ndef k():\n x = ";
     for (size_t i = strlen(source); i < 1000; i += 4)
         memcpy(source + i, "a + ", 5);
@@ -552,7 +539,7 @@ static void test_carets(void **state)
     assert_true(strlen(message) < 500);
     const char *second = strchr(line + 1, '\n');
     assert_int_equal(line[mark - second], ')');
-    free_session(session);
+    free_test_session(session);
 }
 
 static void test_zero_bytes(void **state)
@@ -564,11 +551,11 @@ static void test_zero_bytes(void **state)
         int column;
     } cases[] = {{"x = 1\0", 6, 6}, {"\0", 1, 1}, {"x = 'a\0b'", 9, 7}, {"x = (\0)", 7, 6}, {"# \0", 3, 3}, {"x\0y = 1", 7, 2}};
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         assert_null(parse_n(session, cases[i].source, cases[i].size));
         assert_non_null(strstr(session->diags.at[0].message, "the text holds a zero byte"));
         assert_int_equal(session->diags.at[0].loc.column, cases[i].column);
-        free_session(session);
+        free_test_session(session);
     }
 }
 
@@ -604,49 +591,49 @@ static void test_deep(void **state)
     };
     static const char head[] = "@jit\ndef k():\n  x = ";
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         char *source = repeat(session, head, cases[i].part, 100000, cases[i].after);
         if (parse_n(session, source, strlen(source)))
             fail_msg("accepted: %s", cases[i].part);
         if (!strstr(session->diags.at[0].message, cases[i].message))
             fail_msg("%s: %s", cases[i].part, session->diags.at[0].message);
-        free_session(session);
+        free_test_session(session);
     }
-    tn_session *session = new_session(); /* what is allowed is read */
+    tn_session *session = new_test_session(); /* what is allowed is read */
     tn_text text = {.arena = &session->arena};
     tn_text_add(&text, "%s%s1", head, repeat(session, "", "(", 190, ""));
     tn_text_add(&text, "%s\n  y = %s1\n", repeat(session, "", ")", 190, ""), repeat(session, "", "1 + ", 400, ""));
     assert_non_null(text_of(session, parse(session, text.at)->functions.at[0]));
-    free_session(session);
+    free_test_session(session);
 }
 
 static void test_deep_blocks(void **state)
 {
     (void)state;
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     tn_text text = {.arena = &session->arena};
     for (int i = 0; i < 200; i++)
         tn_text_add(&text, "%*s%s:\n", i, "", i ? "if a" : "def k()");
     assert_null(parse_n(session, text.at, text.len));
     assert_non_null(strstr(session->diags.at[0].message, "blocks are nested more than 99 deep"));
-    free_session(session);
-    session = new_session();
+    free_test_session(session);
+    session = new_test_session();
     char *source = repeat(session, "@jit\ndef k():\n  if a: b\n", "  elif a: b\n", 5000, "");
     assert_null(parse_n(session, source, strlen(source)));
     assert_non_null(strstr(session->diags.at[0].message, "nested more than"));
-    free_session(session);
+    free_test_session(session);
 }
 
 /* Chains of comparisons hold their middle twice: trees may not double and double again. */
 static void test_doubling(void **state)
 {
     (void)state;
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     tn_text text = {.arena = &session->arena};
     tn_text_add(&text, "%s1%s", repeat(session, "@jit\ndef k():\n  x = ", "(a < ", 60, ""), repeat(session, "", " < b)", 60, ""));
     assert_null(parse_n(session, text.at, text.len));
     assert_non_null(strstr(session->diags.at[0].message, "too long to be compared on both sides"));
-    free_session(session);
+    free_test_session(session);
 }
 
 /* Twice the text takes no more than a few times as long; hundreds of thousands of tokens are read in a moment. */
@@ -656,7 +643,7 @@ static void test_large(void **state)
     static const char *const parts[] = {"x = f(a, b)[1:2] + 'c' # d\n", "x = f'{a}{b[\"c\"]}'\n", "class A:\n    def f(self): return {1: [2]}\n", "\n",
                                         "@a\n@b\n", "import a.b as c; y = 1;", "f'{f'{1}'}';", "'a' "};
     for (size_t i = 0; i < TN_COUNT(parts); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         int n = 1000000 / (int)strlen(parts[i]);
         char *source = repeat(session, "", parts[i], n, "\n");
         double before = tn_seconds();
@@ -665,18 +652,18 @@ static void test_large(void **state)
         parse(session, source);
         if (tn_seconds() - before > 20)
             fail_msg("%s: %g s", parts[i], tn_seconds() - before);
-        free_session(session);
+        free_test_session(session);
     }
-    tn_session *session = new_session();
+    tn_session *session = new_test_session();
     char *source = repeat(session, "", "aaaaaaaa", 200, " = 1");
     assert_null(parse_n(session, source, strlen(source)));
     assert_non_null(strstr(session->diags.at[0].message, "a name of 1600 characters"));
-    free_session(session);
-    session = new_session();
+    free_test_session(session);
+    session = new_test_session();
     source = repeat(session, "", "        ", (4 << 20) / 8 + 1, "");
     assert_null(parse_n(session, source, strlen(source)));
     assert_non_null(strstr(session->diags.at[0].message, "4 MiB is the most"));
-    free_session(session);
+    free_test_session(session);
 }
 
 /* Every beginning, every byte changed: no crash, and a refusal says why (the sanitizers look on). */
@@ -690,7 +677,7 @@ static void test_damaged(void **state)
     size_t size = strlen(source);
     char *copy = malloc(size);
     for (size_t i = 0; i <= size * TN_COUNT(bytes); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         memcpy(copy, source, size);
         size_t at = i / TN_COUNT(bytes), end = i % TN_COUNT(bytes) ? size : at;
         if (at < size)
@@ -699,7 +686,7 @@ static void test_damaged(void **state)
         memcpy(exact, copy, end);
         parse_n(session, exact, end);
         free(exact);
-        free_session(session);
+        free_test_session(session);
     }
     free(copy);
 }
@@ -715,13 +702,13 @@ static void test_expression_faults(void **state)
         {"1)", 1, 2, "`)` closes nothing"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = new_session();
+        tn_session *session = new_test_session();
         tn_ast *node;
         assert_int_equal(tn_ast_parse_expression(session, "argument", cases[i].source, strlen(cases[i].source), &node), TN_INVALID);
         const tn_diag *d = &session->diags.at[0];
         if (d->loc.line != cases[i].line || d->loc.column != cases[i].column || !strstr(d->message, cases[i].message))
             fail_msg("%s: found %d:%d '%s'", cases[i].source, d->loc.line, d->loc.column, d->message);
-        free_session(session);
+        free_test_session(session);
     }
 }
 

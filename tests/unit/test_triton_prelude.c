@@ -378,10 +378,10 @@ static void test_refusals(void **state)
         {"    tl._sum_dtype(tl.int8, None)\n", "_sum_dtype"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         char *text = tn_format(&session->arena, "import triton\nimport triton.language as tl\n@triton.jit\ndef k():\n%s", cases[i].body);
         must_fail(text, NULL, 0, cases[i].expected);
-        free_triton_session(session);
+        free_test_session(session);
     }
 }
 
@@ -501,7 +501,7 @@ static const struct {
 /* Runs libdevice.NAME on N values of each of `count` arguments. */
 static void run_libdevice(const char *name, bool wide, const double (*in)[N], int count, double *out)
 {
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     static const char *const parameters[] = {"o, a", "o, a, b", "o, a, b, c", "o, a, b, c, d"};
     static const char *const loads[] = {"tl.load(a + i)", "tl.load(a + i), tl.load(b + i)", "tl.load(a + i), tl.load(b + i), tl.load(c + i)",
                                         "tl.load(a + i), tl.load(b + i), tl.load(c + i), tl.load(d + i)"};
@@ -520,7 +520,7 @@ static void run_libdevice(const char *name, bool wide, const double (*in)[N], in
     must_run(text, (const int64_t[3]){1, 1, 1}, arguments, (size_t)count + 1);
     for (int i = 0; i < N; i++)
         out[i] = wide ? both[0][i] : (double)single[0][i];
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 static void check_unary(size_t f, bool wide)

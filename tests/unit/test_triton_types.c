@@ -58,7 +58,7 @@ static void promotion(void **state)
     (void)state;
     for (size_t i = 0; i < TN_COUNT(promotions); i++) {
         char text[4096];
-        tn_session *session = triton_session();
+        tn_session *session = new_test_session();
         tn_triton_kernel kernel;
         snprintf(text, sizeof text, TENSORS "    v = %s\n    tl.static_assert(v.dtype == tl.%s, v.dtype.name)\n", promotions[i].expression,
                  dtype_of(promotions[i].type));
@@ -66,7 +66,7 @@ static void promotion(void **state)
             tn_print_diags(session, stderr);
             fail_msg("%s: expected %s", promotions[i].expression, promotions[i].type);
         }
-        free_triton_session(session);
+        free_test_session(session);
     }
 }
 

@@ -25,19 +25,6 @@ typedef struct variant {
     setting alias[TEST_KNOBS]; /* "y x" 3: y starts at element 3 of x, in the same memory (one element type) */
 } variant;
 
-static inline tn_session *new_test_session(void)
-{
-    tn_session *session = calloc(1, sizeof *session);
-    session->strings.arena = session->options.arena = &session->arena;
-    return session;
-}
-
-static inline void free_test_session(tn_session *session)
-{
-    tn_arena_free(&session->arena);
-    free(session);
-}
-
 static inline uint64_t test_random(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15u;

@@ -27,19 +27,6 @@ typedef struct launch {
     const int64_t *grid;
 } launch;
 
-static inline tn_session *triton_session(void)
-{
-    tn_session *session = calloc(1, sizeof *session);
-    session->strings.arena = session->options.arena = &session->arena;
-    return session;
-}
-
-static inline void free_triton_session(tn_session *session)
-{
-    tn_arena_free(&session->arena);
-    free(session);
-}
-
 static inline int64_t float_bits(float value)
 {
     uint32_t bits;
@@ -97,13 +84,13 @@ static inline tn_status run_triton(tn_session *session, const char *text, const 
 
 static inline void must_run(const char *text, const int64_t grid[3], const given *arguments, size_t n)
 {
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     if (run_triton(session, text, grid, arguments, n) != TN_OK) {
         tn_print_diags(session, stderr);
         fprintf(stderr, "%s", text);
         fail_msg("the kernel did not run");
     }
-    free_triton_session(session);
+    free_test_session(session);
 }
 #define RUN(text, x, ...)                                                                                                       \
     do {                                                                                                                        \
@@ -113,7 +100,7 @@ static inline void must_run(const char *text, const int64_t grid[3], const given
 
 static inline void must_fail(const char *text, const given *arguments, size_t n, const char *expected)
 {
-    tn_session *session = triton_session();
+    tn_session *session = new_test_session();
     tn_triton_kernel kernel;
     tn_status status = compile_triton(session, text, arguments, n, true, &kernel);
     const char *found = session->diags.len ? session->diags.at[0].message : "nothing";
@@ -121,7 +108,7 @@ static inline void must_fail(const char *text, const given *arguments, size_t n,
         tn_print_diags(session, stderr);
         fail_msg("%s\nexpected: %s\nfound: %s", text, expected, status == TN_OK ? "no error" : found);
     }
-    free_triton_session(session);
+    free_test_session(session);
 }
 
 #endif

@@ -59,7 +59,6 @@ LLVMValueRef tn_emit_intrinsic(tn_emitter *e, const char *name, const LLVMTypeRe
                                LLVMValueRef *args, unsigned nargs);
 LLVMValueRef tn_emit_intrinsic_same(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs); /* overload: args[0] */
 static inline LLVMValueRef tn_emit_value(const tn_emitter *e, const tn_lvalue *value) { return e->values[value->id]; }
-bool tn_is_unsigned(tn_dtype dtype); /* bool too */
 bool tn_is_narrow_float(tn_dtype dtype); /* held as its bits */
 
 /* ---- subjects ------------------------------------------------------------------------------------------------------------ */

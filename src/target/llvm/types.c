@@ -4,8 +4,6 @@
 
 #include "target/llvm/internal.h"
 
-bool tn_is_unsigned(tn_dtype dtype) { return (tn_dtype_class(dtype) & (TN_CLASS_UINT | TN_CLASS_BOOL)) != 0; }
-
 bool tn_is_narrow_float(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32; }
 
 static LLVMTypeRef with_lanes(LLVMTypeRef type, int lanes)
