@@ -330,6 +330,9 @@ static void derived(void **state)
         tn_layout r = tn_layout_reduce(&l, axis);
         check_layout(&r);
         assert_true(r.reg_bits <= l.reg_bits);
+        for (int i = 0; i < tn_layout_regs(&r); i++) /* no two registers of a thread are copies */
+            for (int j = 0; j < i; j++)
+                assert_int_not_equal(flat_at(&r, i, 0, 0), flat_at(&r, j, 0, 0));
         EACH_PLACE(&l, reg, lane, warp)
         {
             int64_t x[TN_TILE_RANK];
