@@ -38,8 +38,10 @@ static void print_machine(cli *c)
            (long long)l2 / 1024, (long long)l3 / 1024);
     for (size_t i = 0; i < n; i++) {
         const char *refusal = tn_machine_refusal(&c->session->arena, &list[i]);
-        printf("%s %-10s %3d-bit vectors, product tile %d x %d vectors%s%s\n", &list[i] == host ? "*" : " ", list[i].name, list[i].vector.bits, list[i].dot_rows,
-               list[i].dot_vectors, refusal ? "; " : "", refusal ? refusal : "");
+        printf("%s %-10s %3d-bit vectors", &list[i] == host ? "*" : " ", list[i].name, list[i].vector.bits);
+        if (!list[i].gpu)
+            printf(", product tile %d x %d vectors", list[i].dot_rows, list[i].dot_vectors);
+        printf("%s%s\n", refusal ? "; " : "", refusal ? refusal : "");
     }
 }
 

@@ -20,6 +20,7 @@ typedef struct machine {
     cell *cells; /* by value id */
     const tn_lop *op;
     uint64_t steps;
+    int thread;
     tn_status status;
 } machine;
 
@@ -364,6 +365,9 @@ static bool run_op(machine *m)
     case TN_L_atomic:
     case TN_L_cas:
         return run_atomic(m, out);
+    case TN_L_thread:
+        out->i = m->thread;
+        return true;
     case TN_L_address:
         run_address(m, out);
         return true;
@@ -410,7 +414,9 @@ tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, co
         else
             result_lanes(&m, func->params.at[i])->i = indices[i - (size_t)func->nbuffers];
     }
-    run_block(&m, func->body);
+    do /* threads share nothing, so one after another is as good as together */
+        run_block(&m, func->body);
+    while (m.status == TN_OK && ++m.thread < func->threads);
     tn_arena_free(&m.arena);
     return m.status;
 }

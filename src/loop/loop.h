@@ -15,6 +15,8 @@
  * named %begin and %end, the range of its flattened grid that this worker runs; its outermost loop, kind `grid`, walks it. A number that the kernel
  * is called with is an index parameter too, `%alpha: index of f32`.
  *
+ * A kernel with `threads N` is for a GPU: N threads run it together for the same part of the grid, and `thread` tells them apart. They share nothing yet.
+ *
  * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
  * `vector` on a loop is a promise by who made it: iterations are independent (or touch only their own elements), any order and any number
  * at once is right. Nothing but vectorize.c turns it into vectors; the lowering writes scalar bodies. */
@@ -87,9 +89,12 @@ typedef struct tn_lfunc {
     TN_VEC(tn_lvalue *) params; /* buffers first, then sizes (index), then %begin, %end */
     int nbuffers;
     bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
+    int threads;  /* of a CTA, on a GPU; 0: one worker runs it alone */
     tn_lblock *body;
     uint32_t next_id;
 } tn_lfunc;
+
+enum { TN_MOST_THREADS = 1024 }; /* of a CTA */
 
 const char *tn_lop_name(tn_lopcode code);
 tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */
@@ -132,6 +137,7 @@ tn_lop *tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lval
 void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype);        /* one a function and type is enough: simplify merges them */
 tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);
+tn_lvalue *tn_l_thread(tn_lbuilder *b);
 /* The old value. fn TN_SCALAR_NONE: exchange. With a mask that is off memory is not touched and the value is 0. Sequentially consistent. */
 tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
 /* Stores `value` where memory holds the bits of `expected`. */

@@ -1,6 +1,6 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
- *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] block
+ *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number] block
  *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype]
  *     block     = "{" {operation} "}"
  *     operation = ["%" name "="] opcode operands [":" type]        one form an opcode, below
@@ -568,6 +568,10 @@ static bool parse_function(parser *p)
             return false;
     }
     p->func->overlap = accept(p, "overlap");
+    int64_t threads = 0;
+    if (accept(p, "threads") && (!integer(p, &threads) || threads < 1 || threads > TN_MOST_THREADS))
+        return FAIL(p, "a kernel has 1 to %d threads, found %lld", TN_MOST_THREADS, (long long)threads);
+    p->func->threads = (int)threads;
     return parse_block(p, p->func->body, NULL);
 }
 

@@ -261,6 +261,8 @@ void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
         print_parameter(&p, func->params.at[i]);
     }
     tn_text_add(text, func->overlap ? ") overlap" : ")");
+    if (func->threads)
+        tn_text_add(text, " threads %d", func->threads);
     print_block(&p, func->body);
     tn_text_add(text, "\n");
 }

@@ -141,6 +141,11 @@ static bool check_address(verifier *v)
     return (x.buffer || BAD(v, "L3: takes a buffer, found %s", type_text(v, x))) && check_result(v, tn_lscalar(TN_I64));
 }
 
+static bool check_thread(verifier *v)
+{
+    return (v->func->threads || BAD(v, "L3: is for a kernel with `threads`")) && check_result(v, tn_lscalar(TN_I64));
+}
+
 static bool check_print(verifier *v)
 {
     const tn_lop *op = v->op;
@@ -291,6 +296,8 @@ static bool check_kind(verifier *v)
         return check_access(v);
     case TN_L_memory:
         return check_memory(v);
+    case TN_L_thread:
+        return check_thread(v);
     case TN_L_address:
         return check_address(v);
     case TN_L_print:

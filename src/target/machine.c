@@ -11,9 +11,13 @@
 
 static const tn_machine machines[] = {
 #define MACHINE(name, triple, cpu, features, needs, bits, registers, fma, mask_min_bits, gather, dot_rows, dot_vectors, l1, l2)        \
-    {name, triple, cpu, features, needs, {bits, registers, fma, mask_min_bits, gather}, dot_rows, dot_vectors, l1, l2},
+    {name, triple, cpu, features, needs, {bits, registers, fma, mask_min_bits, gather}, dot_rows, dot_vectors, false, l1, l2},
 #include "target/cpu/machines.def"
 #undef MACHINE
+/* A thread loads 16 bytes at once. What is the caches' of a core is here shared memory of a CTA, and registers. */
+#define GPU(name, features) {name, "nvptx64-nvidia-cuda", name, features, "", {128, 255, true, 0, false}, 0, 0, true, 160 << 10, 256 << 10},
+#include "target/gpu/machines.def"
+#undef GPU
 };
 
 /* ---- this CPU's features ------------------------------------------------------------------------------------------------- */
@@ -157,6 +161,10 @@ const char *tn_machine_refusal(tn_arena *arena, const tn_machine *machine)
         return NULL;
     tn_text text = {.arena = arena};
     tn_text_add(&text, "machine '%s' can't run here: ", machine->name);
+    if (machine->gpu) {
+        tn_text_add(&text, "Tenon compiles Loop IR for GPUs, and runs nothing on them yet");
+        return text.at;
+    }
     if (!same_architecture(machine)) {
         tn_text_add(&text, "it is %.*s, this CPU is %s", (int)strcspn(machine->triple, "-"), machine->triple, host_architecture);
         return text.at;

@@ -13,6 +13,7 @@ typedef struct tn_machine {
     const char *needs;        /* cpuid feature names that must be present to run, space separated ("avx2 fma f16c bmi2") */
     tn_vector_spec vector;
     int dot_rows, dot_vectors; /* register tile of the f32 product: rows x vectors (6 x 4 of AVX-512, 6 x 2 of AVX2) */
+    bool gpu;                 /* code is PTX, which a driver takes; Loop IR has `threads` */
     int64_t l1_bytes, l2_bytes; /* for code that is made elsewhere; tn_machine_tile_target takes this CPU's where it can run the row */
 } tn_machine;
 

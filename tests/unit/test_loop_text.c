@@ -101,6 +101,7 @@ static const refusal refusals[] = {
     {"%a = const true : boolx2\n%b = load %x[%n], mask %a : f32", "L3: the mask must be bool, found boolx2"},
     {"%a = load %n[%n] : f32", "L3: operand 0 must be a buffer"},
     {"%a = iota : f32x4", "L3: gives integers"},
+    {"%a = thread : index", "L3: is for a kernel with `threads`"},
     {"%a = cast %n : f32x4", "L3: 1 lanes become 4"},
     {"%a = bitcast %n : f32", "L3: 64 bits become 32"},
     {"%a = const 1 : f32x3\n%b = hreduce add %a : f32", "needs a power of two of lanes"},
@@ -241,12 +242,36 @@ static void test_bounds(void **state)
     tn_arena_free(&session.arena);
 }
 
+/* The threads of a GPU's kernel, one after the other. */
+static void test_threads(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    const char *text = "kernel @k(%x: global i64, %n: index) threads 6 {\n  %t = thread : index\n  %all = const 6 : index\n  for %i = %t to %n step %all {\n    store %x[%i], %t\n  }\n}\n";
+    tn_lfunc *func = parse_kernel(&session, text);
+    assert_int_equal(func->threads, 6);
+    tn_text again = {.arena = &session.arena};
+    tn_text_lfunc(&again, func);
+    assert_string_equal(again.at, text);
+    int64_t data[20];
+    memset(data, -1, sizeof data);
+    assert_int_equal(tn_loop_interpret(func, (tn_loop_arg[]){{data, 20}}, (int64_t[]){19}), TN_OK);
+    for (int64_t i = 0; i < 20; i++)
+        assert_int_equal(data[i], i < 19 ? i % 6 : -1);
+    tn_lfuncs none = {0};
+    static const char *const wrong[] = {"kernel @k() threads 0 {\n}\n", "kernel @k() threads 1025 {\n}\n", "kernel @k() threads -1 {\n}\n", "kernel @k() threads {\n}\n"};
+    for (size_t i = 0; i < TN_COUNT(wrong); i++)
+        assert_int_equal(tn_loop_parse(&session, "t", wrong[i], strlen(wrong[i]), &none), TN_INVALID);
+    tn_arena_free(&session.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_position),   cmocka_unit_test(test_damage),      cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_stage),      cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,7 @@ static void host(void **state)
     for (const tn_machine *m = best + 1; m < all + n; m++)
         assert_non_null(tn_machine_refusal(&arena, m)); /* it is the best one */
 #ifdef __x86_64__
+    assert_non_null(strstr(tn_machine_refusal(&arena, tn_machine_find("sm_80")), "machine 'sm_80' can't run here: "));
     assert_string_equal(tn_machine_refusal(&arena, tn_machine_find("neon")), "machine 'neon' can't run here: it is aarch64, this CPU is x86_64");
     assert_int_equal(!tn_machine_refusal(&arena, tn_machine_find("avx2")),
                      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"));

@@ -1943,6 +1943,9 @@ static int64_t alignment_of(const tn_kernel *kernel, tn_dtype dtype)
 
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
+    if (machine->gpu)
+        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: machine '%s' is a GPU, for which the Tile IR has no lowering yet; Loop IR with `threads` compiles", kernel->name,
+                        machine->name);
     TN_TRY(tn_tile_bind(kernel));
     lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
     L->arena.on_oom = session->arena.on_oom;

@@ -63,6 +63,10 @@ static void initialize(void)
     LLVMInitializeAArch64Target();
     LLVMInitializeAArch64TargetMC();
     LLVMInitializeAArch64AsmPrinter();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
     LLVMInstallFatalErrorHandler(on_fatal_error);
 }
 
@@ -129,6 +133,10 @@ static void emit_functions(tn_emitter *e, tn_lfunc *const *funcs, size_t n)
             e->status = tn_error(e->session, TN_INVALID, TN_NO_LOC, "kernel @%s: another function of this module has that name", funcs[i]->name);
         else if (tn_llvm_is_library_name(funcs[i]->name))
             e->status = tn_error(e->session, TN_INVALID, TN_NO_LOC, "kernel @%s: the C library has a function of that name; rename the kernel", funcs[i]->name);
+        else if ((funcs[i]->threads != 0) != e->machine->gpu)
+            e->status = tn_error(e->session, TN_UNSUPPORTED, TN_NO_LOC,
+                                 e->machine->gpu ? "kernel @%s: machine '%s' is a GPU: the kernel must say how many `threads` run it"
+                                                 : "kernel @%s has `threads`, and machine '%s' is no GPU", funcs[i]->name, e->machine->name);
         else
             tn_emit_kernel(e, funcs[i]);
     }
@@ -159,6 +167,10 @@ static tn_status take_blob(tn_emitter *e, const char *data, size_t size, tn_blob
 
 static void write_module(tn_emitter *e, LLVMTargetMachineRef target_machine, tn_emit what, tn_blob *out)
 {
+    if (e->machine->gpu && what == TN_EMIT_OBJECT) {
+        e->status = tn_error(e->session, TN_UNSUPPORTED, TN_NO_LOC, "machine '%s' has no object files: its code is PTX, which is its assembly", e->machine->name);
+        return;
+    }
     if (what == TN_EMIT_LLVM) {
         char *text = LLVMPrintModuleToString(e->module);
         take_blob(e, text, strlen(text), out);

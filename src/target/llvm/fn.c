@@ -42,6 +42,8 @@ LLVMValueRef tn_emit_library_function(tn_emitter *e, const char *name, LLVMTypeR
     LLVMValueRef function = LLVMGetNamedFunction(e->module, name);
     if (function)
         return function;
+    if (e->machine->gpu)
+        tn_emit_refuse(e, NULL, "a call of the C library's %s", name);
     function = LLVMAddFunction(e->module, name, type);
     /* nobuiltin: LLVM must neither fold the call with its host's library nor trade it for another function. */
     static const char *const attributes[] = {"nounwind", "nobuiltin", "willreturn"};

@@ -76,6 +76,11 @@ LLVMValueRef tn_emit_cast(tn_emitter *e, LLVMValueRef value, tn_dtype from, tn_d
 void tn_emit_memory_op(tn_emitter *e, const tn_lop *op);
 /* machine_ops.c: a row of cpu/intrinsics.def by name. */
 LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op);
+/* gpu.c: a function of a GPU's module, its parameters one by one: buffers, sizes, begin and end (numbers of programs, where the function has them). */
+void tn_emit_gpu_function(tn_emitter *e);
+LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, i64 */
+/* Makes the programs of the grid [*lo, hi) by *step those of this CTA. */
+void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step);
 /* emit.c: LLVM's targets and error handler, once a process. */
 void tn_llvm_initialize(void);
 /* kernel.c: a function of the module. */

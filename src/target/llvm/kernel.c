@@ -142,6 +142,7 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
     case TN_L_hreduce: return emit_hreduce(e, op);
     case TN_L_intrinsic: return tn_emit_machine_op(e, op);
     case TN_L_memory: return LLVMConstNull(LLVMPointerTypeInContext(e->context, 0)); /* accesses make their addresses themselves */
+    case TN_L_thread: return tn_emit_thread(e);
     case TN_L_address: return emit_address(e, op);
     default: return tn_emit_refuse(e, tn_emit_type(e, type.dtype, type.lanes), "the operation %s", tn_lop_name(op->code));
     }
@@ -155,6 +156,8 @@ static void emit_for(tn_emitter *e, const tn_lop *op)
     LLVMBuilderRef b = e->builder;
     const tn_lblock *block = op->region[0];
     LLVMValueRef lo = tn_emit_value(e, op->operand[0]), hi = tn_emit_value(e, op->operand[1]), step = tn_emit_value(e, op->operand[2]);
+    if (op->kind == TN_FOR_GRID && e->machine->gpu)
+        tn_emit_gpu_grid(e, &lo, &step);
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = tn_emit_block_after(e, "loop");
     LLVMPositionBuilderAtEnd(b, body);
     LLVMValueRef index = LLVMBuildPhi(b, LLVMTypeOf(lo), block->arg->name ? block->arg->name : "");
@@ -259,6 +262,10 @@ static void emit_print(tn_emitter *e, const tn_lop *op)
 static void emit_trap(tn_emitter *e, const tn_lop *op)
 {
     LLVMBuilderRef b = e->builder;
+    if (e->machine->gpu) {
+        tn_emit_refuse(e, NULL, "checks (trap)");
+        return;
+    }
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), holds = tn_emit_block_after(e, "holds");
     LLVMBasicBlockRef fails = LLVMAppendBasicBlockInContext(e->context, e->function, "fails");
     LLVMPositionBuilderAtEnd(b, fails);
@@ -354,22 +361,32 @@ static void bind_parameters(tn_emitter *e)
     e->scratch_at = tn_emit_int(i64, tn_kernel_traps(func) ? TN_SCRATCH_ALIGN : 0);
 }
 
-void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func)
+/* tn_kernel_fn. */
+static void emit_cpu_function(tn_emitter *e)
 {
     LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), i64 = LLVMInt64TypeInContext(e->context);
     LLVMTypeRef params[5] = {pointer, pointer, i64, i64, pointer};
     static const char *const names[5] = {"buffers", "sizes", "begin", "end", "scratch"};
-    e->func = func;
-    e->values = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, func->next_id);
-    e->function = LLVMAddFunction(e->module, func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 5, false));
+    e->function = LLVMAddFunction(e->module, e->func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 5, false));
     for (unsigned i = 0; i < 5; i++)
         LLVMSetValueName2(LLVMGetParam(e->function, i), names[i], strlen(names[i]));
     add_attributes(e);
+}
+
+void tn_emit_kernel(tn_emitter *e, const tn_lfunc *func)
+{
+    e->func = func;
+    e->values = TN_NEW_ARRAY(&e->session->arena, LLVMValueRef, func->next_id);
+    if (e->machine->gpu)
+        tn_emit_gpu_function(e);
+    else
+        emit_cpu_function(e);
     LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(e->context, e->function, "entry");
     LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->context, e->function, "start");
     LLVMPositionBuilderAtEnd(e->allocas, entry);
     LLVMPositionBuilderAtEnd(e->builder, start);
-    bind_parameters(e);
+    if (!e->machine->gpu)
+        bind_parameters(e);
     e->streams = false;
     emit_block(e, func->body);
     if (e->streams)

@@ -35,6 +35,8 @@ static access take_apart(const tn_emitter *e, const tn_lop *op)
 
 static LLVMValueRef bump_scratch(tn_emitter *e, const tn_lop *op)
 {
+    if (e->machine->gpu)
+        return tn_emit_refuse(e, LLVMPointerTypeInContext(e->context, 0), "a local buffer that is too large for the stack, or of a size known late");
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef i8 = tn_emit_int_type(e, 8, 1), i64 = tn_emit_int_type(e, 64, 1);
     LLVMValueRef start = LLVMBuildInBoundsGEP2(b, i8, e->scratch, &e->scratch_at, 1, ""), size;
@@ -94,13 +96,44 @@ static LLVMValueRef address(tn_emitter *e, const access *a)
     return LLVMBuildInBoundsGEP2(e->builder, element, a->base, &offset, 1, "");
 }
 
+/* A power of two, at most MOST_MULTIPLE, that surely divides the value. */
+enum { MOST_MULTIPLE = 64 };
+static int64_t multiple_of(const tn_lvalue *value, int depth)
+{
+    int64_t constant;
+    if (tn_l_is_const(value, &constant))
+        return constant % MOST_MULTIPLE ? constant & -constant : MOST_MULTIPLE;
+    if (depth == 0)
+        return 1;
+    const tn_lop *def = value->def;
+    if (!def) {
+        const tn_lop *loop = value->block ? value->block->parent : NULL;
+        return loop && loop->code == TN_L_for ? tn_min(multiple_of(loop->operand[0], depth - 1), multiple_of(loop->operand[2], depth - 1)) : 1;
+    }
+    if (def->code != TN_L_fn || def->noperands != 2)
+        return 1;
+    int64_t first = multiple_of(def->operand[0], depth - 1), second = multiple_of(def->operand[1], depth - 1);
+    if (def->fn == TN_S_mul)
+        return tn_min(first * second, MOST_MULTIPLE);
+    return def->fn == TN_S_add || def->fn == TN_S_sub ? tn_min(first, second) : 1;
+}
+
 static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(tn_dtype_real(dtype)) / 8; }
 
+/* A GPU takes whole vectors only where they are aligned: what the buffer and the offset promise. */
+static unsigned vector_alignment(const tn_emitter *e, const access *a, unsigned element)
+{
+    int64_t bytes = tn_dtype_bits(a->dtype) / 8;
+    if (!e->machine->gpu || a->lanes == 1 || a->offset_value->type.lanes > 1)
+        return element;
+    return (unsigned)tn_max(tn_min(a->buffer->align, multiple_of(a->offset_value, 8) * bytes), element);
+}
+
 /* A buffer that may start between elements (a weight where its file has it) says so by its own alignment. */
-static unsigned load_alignment(const access *a)
+static unsigned load_alignment(const tn_emitter *e, const access *a)
 {
     unsigned element = alignment(a->dtype), start = (unsigned)a->buffer->align;
-    return start > 0 && start < element ? start : element;
+    return start > 0 && start < element ? start : vector_alignment(e, a, element);
 }
 
 /* ---- values and what memory holds -------------------------------------------------------------------------------------------- */
@@ -243,30 +276,9 @@ static void store_nibble_lane(tn_emitter *e, const access *a, int lane)
     end_if(e, br, NULL, NULL);
 }
 
-/* Is an offset surely even? Then nibbles need no shifts that depend on it, and whole bytes can be moved. */
-static bool is_even(const tn_lvalue *value, int depth)
-{
-    int64_t constant;
-    if (tn_l_is_const(value, &constant))
-        return constant % 2 == 0;
-    if (depth == 0)
-        return false;
-    const tn_lop *def = value->def;
-    if (!def) {
-        const tn_lop *loop = value->block ? value->block->parent : NULL;
-        return loop && loop->code == TN_L_for && is_even(loop->operand[0], depth - 1) && is_even(loop->operand[2], depth - 1);
-    }
-    if (def->code != TN_L_fn || def->noperands != 2)
-        return false;
-    bool first = is_even(def->operand[0], depth - 1), second = is_even(def->operand[1], depth - 1);
-    if (def->fn == TN_S_mul)
-        return first || second;
-    return (def->fn == TN_S_add || def->fn == TN_S_sub) && first && second;
-}
-
 static bool whole_bytes(const access *a)
 {
-    return !a->mask && a->lanes % 2 == 0 && a->offset_value->type.lanes == 1 && is_even(a->offset_value, 6);
+    return !a->mask && a->lanes % 2 == 0 && a->offset_value->type.lanes == 1 && multiple_of(a->offset_value, 6) > 1;
 }
 
 static LLVMValueRef load_nibbles(tn_emitter *e, const access *a)
@@ -304,7 +316,7 @@ static void store_nibbles(tn_emitter *e, const access *a)
 static LLVMValueRef plain_load(tn_emitter *e, const access *a, LLVMValueRef at)
 {
     LLVMValueRef load = LLVMBuildLoad2(e->builder, tn_emit_memory_type(e, a->dtype, a->lanes), at, "");
-    LLVMSetAlignment(load, load_alignment(a));
+    LLVMSetAlignment(load, load_alignment(e, a));
     return from_memory(e, a, mark_load(e, a, load));
 }
 
@@ -328,19 +340,23 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
     if (!a->mask)
         return plain_load(e, a, at);
     LLVMValueRef mask = full_mask(e, a), other = other_value(e, a);
+    if (a->lanes == 1 && e->machine->gpu) { /* a branch is a predicate there */
+        branch br = begin_if(e, mask);
+        return end_if(e, br, plain_load(e, a, at), other);
+    }
     if (a->lanes == 1) {
         LLVMValueRef value = plain_load(e, a, LLVMBuildSelect(e->builder, mask, at, zeros(e), ""));
         return LLVMIsNull(other) ? value : LLVMBuildSelect(e->builder, mask, value, other, "");
     }
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
-    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(a)), mask, to_memory(e, a->dtype, other)};
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(e, a)), mask, to_memory(e, a->dtype, other)};
     return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.load", types, 2, args, 4));
 }
 
 static LLVMValueRef plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
 {
     LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at);
-    LLVMSetAlignment(store, alignment(a->dtype));
+    LLVMSetAlignment(store, vector_alignment(e, a, alignment(a->dtype)));
     return store;
 }
 
@@ -394,7 +410,7 @@ static LLVMValueRef emit_gather(tn_emitter *e, const access *a)
 {
     LLVMValueRef at = address(e, a);
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
-    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(a)), full_mask(e, a),
+    LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(e, a)), full_mask(e, a),
                             to_memory(e, a->dtype, other_value(e, a))};
     return from_memory(e, a, tn_emit_intrinsic(e, "llvm.masked.gather", types, 2, args, 4));
 }
