@@ -60,6 +60,9 @@ static tn_status optimize(compilation *c)
 {
     tn_status status = TN_OK;
     tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
+    TN_TRY(tn_api_check_print(c->session, c->options->print_after, false));
+    if (c->options->threads < 0)
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "threads: expected a number from 0 (all that this process may use), found %d", c->options->threads);
     if (status != TN_OK)
         return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
     double start = tn_seconds();
@@ -84,6 +87,25 @@ const char *tn_api_loop_print(const char *print_after)
     if (print_after && !strncmp(print_after, "loop-", 5))
         return print_after + 5;
     return print_after && !strcmp(print_after, "all") ? print_after : NULL;
+}
+
+tn_status tn_api_check_print(tn_session *session, const char *print_after, bool users)
+{
+    if (!print_after || !strcmp(print_after, "all") || (users && !strcmp(print_after, "tile")))
+        return TN_OK;
+    tn_text names = {.arena = &session->arena};
+    tn_text_add(&names, users ? "all, tile" : "all");
+    for (const tn_opt_pass *pass = tn_opt_passes; !users && pass->name; pass++) {
+        if (!strcmp(pass->name, print_after))
+            return TN_OK;
+        tn_text_add(&names, ", %s", pass->name);
+    }
+    for (const tn_loop_pass *pass = tn_loop_passes; pass->name; pass++) {
+        if (!strncmp(print_after, "loop-", 5) && !strcmp(pass->name, print_after + 5))
+            return TN_OK;
+        tn_text_add(&names, ", loop-%s", pass->name);
+    }
+    return tn_error(session, TN_USAGE, TN_NO_LOC, "print-after: no pass is called '%s'; there are %s", print_after, names.at);
 }
 
 static tn_exec_options exec_options(const compilation *c)

@@ -25,6 +25,8 @@ tn_status tn_api_guard(tn_session *session, tn_status (*fn)(void *argument), voi
 enum { TN_API_CODE_LEVEL = 2 }; /* LLVM's effort */
 /* The loop pass of `--print-after`: "loop-NAME" and "all" concern the Loop IR. */
 const char *tn_api_loop_print(const char *print_after);
+/* TN_USAGE if nothing is called so after which the IR could be printed: for a user's kernel, else for a network. NULL is allowed. */
+tn_status tn_api_check_print(tn_session *session, const char *print_after, bool users);
 /* Text that outlives the session. */
 tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
 

@@ -253,8 +253,21 @@ static void separate_from_grid(tn_triton_kernel *front)
     }
 }
 
+static tn_status check_options(tn_session *session, const tn_kernel_options *o)
+{
+    enum { MOST_WARPS = 32 };
+    if (o->num_warps < 0 || o->num_warps > MOST_WARPS || (o->num_warps & (o->num_warps - 1)))
+        return tn_error(session, TN_USAGE, TN_NO_LOC, "num_warps: expected a power of two up to %d, or 0 for the kernel's own, found %d", MOST_WARPS, o->num_warps);
+    const struct { const char *name; int value; } numbers[] = {{"num_stages", o->num_stages}, {"threads", o->threads}, {"config", o->config}};
+    for (size_t i = 0; i < TN_COUNT(numbers); i++)
+        if (numbers[i].value < 0)
+            return tn_error(session, TN_USAGE, TN_NO_LOC, "%s: expected a number that is not negative, found %d", numbers[i].name, numbers[i].value);
+    return tn_api_check_print(session, o->print_after, true);
+}
+
 static tn_status run_front_end(compilation *c)
 {
+    TN_TRY(check_options(c->session, &c->options));
     double start = tn_seconds();
     size_t n;
     c->session->dims = NULL; /* symbols are a kernel's own: what is known of n in one is not known in the next */

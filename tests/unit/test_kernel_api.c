@@ -407,6 +407,17 @@ static void test_parameters(void **state)
     assert_non_null(strstr(tn_module_config(c.module, c.unit, "f", 1), "BLOCK=64"));
     assert_non_null(strstr(tn_module_config(c.module, c.unit, "f", 1), "num_warps=8"));
     assert_null(tn_module_config(c.module, c.unit, "f", 2));
+    static const struct { tn_kernel_options options; const char *says; } wrong[] = {
+        {{.num_warps = 3}, "num_warps: expected a power of two up to 32, or 0 for the kernel's own, found 3"},
+        {{.num_warps = 64}, "num_warps"}, {{.num_warps = -1}, "num_warps"}, {{.num_stages = -1}, "num_stages: expected a number that is not negative, found -1"},
+        {{.threads = -1}, "threads"}, {{.config = -1}, "config"}, {{.print_after = "zz"}, "print-after: no pass is called 'zz'; there are all, tile, loop-simplify"},
+        {{.print_after = "loop-zz"}, "print-after"}, {{.print_after = ""}, "print-after"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(try_compile(&c, "f", arguments, 6, &wrong[i].options), TN_USAGE);
+        assert_true(said(c.session, 2, wrong[i].says));
+        tn_diagnostics_clear(c.session);
+    }
     tn_kernel_options second = {.config = 1, .cache = ""};
     assert_int_equal(try_compile(&c, "f", arguments, 6, &second), TN_OK);
     assert_int_equal(info_of(&c).num_warps, 8);
