@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "import/import.h"
+#include "run/run.h"
 #include "target/target.h"
 
 static void print_value(const char *what, size_t i, const tn_value_info *info)
@@ -28,6 +29,23 @@ static void print_network(const tn_network *network)
     printf("unsupported: none\n");
 }
 
+static void print_gpus(cli *c)
+{
+    const char *why;
+    int n = tn_gpu_count(&why);
+    if (!n)
+        printf("GPU: none (%s)\n", why);
+    for (int i = 0; i < n; i++) {
+        tn_gpu_info gpu;
+        if (tn_gpu_describe(c->session, i, &gpu) != TN_OK) /* a sick GPU is no reason to say nothing of the others */
+            printf("GPU %d: %s\n", i, c->session->diags.len ? c->session->diags.at[c->session->diags.len - 1].message : "no description");
+        else
+            printf("GPU %d: %s, sm_%d%d, %d multiprocessors, %lld MiB, L2 %lld KiB, shared memory %lld KiB a block, driver for CUDA %d.%d\n", i, gpu.name, gpu.major,
+                   gpu.minor, gpu.processors, (long long)gpu.bytes >> 20, (long long)gpu.l2_bytes >> 10, (long long)gpu.shared_bytes >> 10, gpu.driver / 1000,
+                   gpu.driver % 1000 / 10);
+    }
+}
+
 static void print_machine(cli *c)
 {
     size_t n;
@@ -43,6 +61,7 @@ static void print_machine(cli *c)
             printf(", product tile %d x %d vectors", list[i].dot_rows, list[i].dot_vectors);
         printf("%s%s\n", refusal ? "; " : "", refusal ? refusal : "");
     }
+    print_gpus(c);
 }
 
 /* Of a network that Tenon can't take: what it is made of, as far as the file was read, and what is missing. */

@@ -114,4 +114,22 @@ double tn_user_kernel_work(const tn_kernel *kernel, bool (*bits)(void *context, 
 /* Estimated nanoseconds of one kernel on one core, for these sizes: decides how many threads are worth waking. */
 double tn_kernel_work(const tn_kernel *kernel, const tn_values *values);
 
+/* ---- GPUs (cuda.c) --------------------------------------------------------------------------------------------------------- */
+
+typedef struct tn_gpu_info {
+    char name[128];
+    int major, minor;    /* compute capability */
+    int processors;      /* streaming multiprocessors */
+    int64_t bytes;       /* of its memory */
+    int64_t l2_bytes;
+    int64_t shared_bytes; /* that a block may have at most, when a kernel asks for it */
+    int driver;          /* newest CUDA that the driver knows: 1000 * major + 10 * minor */
+} tn_gpu_info;
+
+/* GPUs that CUDA's driver shows. The driver is loaded by the first call of a process; any thread may ask. 0: *why (may be NULL) says why there is none,
+ * in words that last as long as the process. */
+int tn_gpu_count(const char **why);
+/* GPU i, counted from 0. TN_UNSUPPORTED: there is no such GPU. */
+tn_status tn_gpu_describe(tn_session *session, int i, tn_gpu_info *out);
+
 #endif
