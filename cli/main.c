@@ -134,6 +134,9 @@ static int store_dim(cli *c, const option *o, const char *value, const cli_pair 
     int64_t n;
     if (!read_number(pair->value, &n) || n < 0)
         return usage("%s=%s: expected a size after '='", o->name, value);
+    for (size_t i = 0; i < c->dim_names.len; i++)
+        if (!strcmp(c->dim_names.at[i], pair->name))
+            return usage("%s=%s: '%s' has a size already, %lld", o->name, value, pair->name, (long long)c->dim_sizes.at[i]);
     TN_PUSH(&c->session->arena, &c->dim_names, pair->name);
     TN_PUSH(&c->session->arena, &c->dim_sizes, n);
     return 0;

@@ -2,6 +2,7 @@
  * functions and types, lists of configurations. */
 #include "triton/internal.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* An assignment, evaluated when it is first needed. */
@@ -154,6 +155,22 @@ static tn_status bad_unit(tn_triton_module *module, int number)
     return tn_error(module->session, TN_USAGE, TN_NO_LOC, "the module has no text number %d", number);
 }
 
+/* Names of letters, digits, `_` and what is beyond ASCII, with dots between them. */
+static bool is_dotted_name(const char *name)
+{
+    for (bool first = true;; name++) {
+        unsigned char c = (unsigned char)*name;
+        bool letter = isalpha(c) || c == '_' || c >= 0x80;
+        if (!letter && (first || !isdigit(c)))
+            return !first && !c;
+        first = false;
+        if (name[1] == '.') {
+            name++;
+            first = true;
+        }
+    }
+}
+
 tn_status tn_triton_bind(tn_triton_module *module, int number, const char *name, const char *literal)
 {
     unit *u = unit_of(module, number);
@@ -161,6 +178,8 @@ tn_status tn_triton_bind(tn_triton_module *module, int number, const char *name,
     tn_py *value = TN_NEW(&module->session->arena, tn_py);
     if (!u)
         return bad_unit(module, number);
+    if (!is_dotted_name(name))
+        return tn_error(module->session, TN_USAGE, TN_NO_LOC, "'%s' is no name that a text could use; expected NAME or MODULE.NAME", name);
     if (!tn_t_literal(&c, tn_format(&module->session->arena, "constant %s", name), literal, value))
         return TN_INVALID;
     value->from_constexpr = true;

@@ -438,6 +438,9 @@ static void test_bindings(void **state)
     (void)state;
     assert_int_equal(tn_module_add(c.module, "helper.py", 1, helper, strlen(helper), &other), TN_OK);
     assert_int_equal(tn_module_bind(c.module, c.unit, "FACTOR", "21"), TN_OK);
+    static const char *const bad[] = {"", "2x", "a b", "a.", ".a", "a..b", "a-b"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(tn_module_bind(c.module, c.unit, bad[i], "21"), TN_USAGE);
     assert_int_equal(tn_module_bind_function(c.module, c.unit, "helper", other, "twice"), TN_OK);
     assert_int_equal(try_compile(&c, "f", arguments, 1, NULL), TN_OK);
     assert_int_equal(tn_kernel_launch(c.kernel, (int64_t[3]){1, 1, 1}, &(tn_kernel_value){.pointer = &out}, 1), TN_OK);
