@@ -39,6 +39,7 @@ typedef struct machine {
     tn_status status;
     tn_checker *check; /* NULL: not the checked mode */
     int64_t program;   /* number in grid order, -1 before the first */
+    uint64_t changes;  /* checked mode: stores that changed a byte */
 } machine;
 
 #define FAIL(m, op, status, ...) fail((m), (op), (status), tn_format(&(m)->arena, __VA_ARGS__))
@@ -286,6 +287,19 @@ static bool touch_view(machine *m, const tn_top *op, int64_t offset, tn_touch_ki
     return tn_check_touch(m->check, op, op->view->buffer, (const char *)m->buffer[op->view->buffer].data + start, end - start, kind);
 }
 
+/* tn_number_store, which counts in the checked mode what it changes: bytes, because numbers that are not equal to themselves count too. */
+static void put(machine *m, tn_dtype dtype, void *data, int64_t offset, tn_number number)
+{
+    int64_t bits = tn_dtype_bits(dtype);
+    size_t bytes = bits < 8 ? 1 : (size_t)bits / 8;
+    char *at = (char *)data + (bits < 8 ? offset * bits / 8 : offset * (int64_t)bytes), before[16];
+    if (m->check)
+        memcpy(before, at, bytes);
+    tn_number_store(dtype, data, offset, number);
+    if (m->check)
+        m->changes += memcmp(before, at, bytes) != 0;
+}
+
 static bool run_load(machine *m, const tn_top *op)
 {
     tile *to = tile_for(m, op, op->result);
@@ -317,7 +331,7 @@ static bool run_store(machine *m, const tn_top *op)
         if (!locate(m, op, idx, &exists, &offset) || (exists && !touch_view(m, op, offset, TN_TOUCH_WRITE)))
             return false;
         if (exists)
-            tn_number_store(type->dtype, m->buffer[op->view->buffer].data, offset, from->at[i]);
+            put(m, type->dtype, m->buffer[op->view->buffer].data, offset, from->at[i]);
     }
     return true;
 }
@@ -342,7 +356,7 @@ static bool run_atomic(machine *m, const tn_top *op)
         void *data = m->buffer[op->view->buffer].data;
         tn_number x[2] = {tn_number_load(dtype, data, offset), from->at[i]};
         set(to, i, x[0], true);
-        tn_number_store(dtype, data, offset, tn_scalar_eval(op->fn, dtype, x));
+        put(m, dtype, data, offset, tn_scalar_eval(op->fn, dtype, x));
     }
     return to != NULL;
 }
@@ -434,7 +448,7 @@ static bool run_store_ptr(machine *m, const tn_top *op)
         void *data = pointed(m, op, i, TN_TOUCH_WRITE);
         if (!data)
             return false;
-        tn_number_store(op->operand[1]->type.dtype, data, 0, x->at[i]);
+        put(m, op->operand[1]->type.dtype, data, 0, x->at[i]);
     }
     return true;
 }
@@ -469,7 +483,7 @@ static bool run_atomic_ptr(machine *m, const tn_top *op)
         if (!data)
             return false;
         tn_number old = tn_number_load(dtype, data, 0);
-        tn_number_store(dtype, data, 0, atomic_value(m, op, i, old));
+        put(m, dtype, data, 0, atomic_value(m, op, i, old));
         set(to, i, old, true);
     }
     return to != NULL;
@@ -1041,6 +1055,17 @@ static bool run_for(machine *m, const tn_top *op)
     return give_results(m, op, body->arg + 1);
 }
 
+/* Do values have the elements that the arguments of a region have now? By bits. */
+static bool same_carried(const machine *m, const tn_tvalue *args, tn_tvalue *const *values, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const tile *a = tile_of(m, &args[i]), *b = tile_of(m, values[i]);
+        if (memcmp(a->at, b->at, sizeof *a->at * (size_t)a->n) != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool run_while(machine *m, const tn_top *op)
 {
     const tn_tblock *cond = op->region[0], *body = op->region[1];
@@ -1050,12 +1075,17 @@ static bool run_while(machine *m, const tn_top *op)
     if (!carry(m, op, cond->arg, op->operand, op->nresults))
         return false;
     for (;;) {
+        uint64_t changes = m->changes;
         if (!run_block(m, cond))
             return false;
         see_zeros(m, op, cond->last->operand[0], "the condition");
         if (!tile_of(m, cond->last->operand[0])->at[0].u)
             return give_results(m, op, cond->arg);
-        if (!carry(m, op, body->arg, now, op->nresults) || !run_block(m, body) || !carry(m, op, cond->arg, body->last->operand, op->nresults))
+        if (!carry(m, op, body->arg, now, op->nresults) || !run_block(m, body))
+            return false;
+        if (m->check && m->changes == changes && same_carried(m, cond->arg, body->last->operand, op->nresults))
+            return FAIL(m, op, TN_INVALID, "this loop can't end: a turn changed nothing, and no other program runs in the checked mode");
+        if (!carry(m, op, cond->arg, body->last->operand, op->nresults))
             return false;
     }
 }

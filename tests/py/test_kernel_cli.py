@@ -141,6 +141,7 @@ def test_check_of_floats_by_atomics(tmp_path):
     ("same_element", args(out="i32[1]") + ["--grid=3"], 54, "a race"),
     ("reads_fresh", args(out="i32[1]"), 59, "nothing has stored it"),
     ("asserts", args(x="X", n=32) + ["--const", "BLOCK=32"], 66, "x is not negative"),
+    ("never_released", args(lock="i32[1]") + ["--grid=2"], 90, "this loop can't end"),
 ])
 def test_check_reports(tmp_path, name, arguments, line, message):
     np.save(tmp_path / "x.npy", -np.ones(32, np.float32))

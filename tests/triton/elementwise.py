@@ -83,3 +83,9 @@ def tuned(out, n, BLOCK: tl.constexpr):
 @triton.jit
 def increments(counter):
     tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def never_released(lock):
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass

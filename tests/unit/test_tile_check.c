@@ -182,6 +182,49 @@ static void test_locks(void **state)
     free_test_session(c.session);
 }
 
+/* A loop that waits for what no program will do. What changes memory or a carried value goes on, also if it changes it back later. */
+static void test_loops_that_cannot_end(void **state)
+{
+    (void)state;
+    int32_t x[2] = {0, 0};
+    tn_tile_arg args[] = {{x, 2}};
+    const char *lock = "kernel @k(%x: i32 read_write, %x: ptr<i32>) grid(%p : 4 by 1) {\n"
+                       "  %zero = const 0 : i32\n  %one = const 1 : i32\n"
+                       "  while () {\n    %old = cas_ptr %x, %zero, %one order acq_rel.gpu : i32\n    %busy = eq %old, %one : bool\n    yield %busy\n  } do () {\n    yield\n  }\n"
+                       "}\n";
+    expect_one(lock, args, NULL, TN_ERROR, 4, "kernel @k, program (1, 0, 0): while: this loop can't end: a turn changed nothing, and no other program runs in the checked mode");
+    assert_int_equal(x[0], 1);
+    expect_one(lock, args, NULL, TN_ERROR, 4, "program (0, 0, 0): while: this loop can't end"); /* held from the start */
+    /* An exchange and a plain store write what is there already: no change either. */
+    expect_one("kernel @k(%x: i32 read_write, %x: ptr<i32>) grid() {\n  %one = const 1 : i32\n"
+               "  while () {\n    %old = atomic_ptr exchange %x, %one : i32\n    %busy = eq %old, %one : bool\n    yield %busy\n  } do () {\n    store_ptr %x, %one\n    yield\n  }\n}\n",
+               args, NULL, TN_ERROR, 3, "this loop can't end");
+    /* A carried value that stays, though it is computed anew; NaN is what it was. */
+    expect_one("kernel @k(%x: i32 read, %x: ptr<i32>) grid() {\n  %nan = const nan : f32\n  %one = const 1 : f32\n  %yes = const true : bool\n"
+               "  %r = while (%a = %nan: f32) : f32 {\n    yield %yes\n  } do (%b: f32) {\n    %c = add %b, %one : f32\n    yield %c\n  }\n}\n",
+               args, NULL, TN_ERROR, 5, "this loop can't end");
+    /* Ends: by what it carries alone, by what memory counts alone, half a byte at a time, and with a turn that ends as it began but for one bit. */
+    expect_clean("kernel @k(%x: i32 read, %x: ptr<i32>) grid() {\n  %z = const 0 : i32\n  %one = const 1 : i32\n  %most = const 5 : i32\n"
+                 "  %r = while (%a = %z: i32) : i32 {\n    %go = lt %a, %most : bool\n    yield %go\n  } do (%b: i32) {\n    %c = add %b, %one : i32\n    yield %c\n  }\n}\n",
+                 args, NULL);
+    x[0] = 0;
+    expect_clean("kernel @k(%x: i32 read_write, %x: ptr<i32>) grid() {\n  %one = const 1 : i32\n  %most = const 5 : i32\n"
+                 "  while () {\n    %old = atomic_ptr add %x, %one : i32\n    %go = lt %old, %most : bool\n    yield %go\n  } do () {\n    yield\n  }\n}\n",
+                 args, NULL);
+    assert_int_equal(x[0], 6);
+    uint8_t nibbles[2] = {0};
+    expect_clean("kernel @k(%x: i4 read_write) grid() {\n  view %X = %x : [4] strides [1]\n  %i = const 3 : i64\n  %one = const 1 : i4\n  %most = const 5 : i4\n"
+                 "  while () {\n    %v = load %X[%i] : i4\n    %go = lt %v, %most : bool\n    yield %go\n  } do () {\n"
+                 "    %v = load %X[%i] : i4\n    %w = add %v, %one : i4\n    store %X[%i], %w\n    yield\n  }\n}\n",
+                 (tn_tile_arg[]){{nibbles, 4}}, NULL);
+    assert_int_equal(nibbles[1], 0x50);
+    float zeros[1] = {0};
+    expect_clean("kernel @k(%x: f32 read_write, %x: ptr<f32>) grid() {\n  %minus = const -0.0 : f32\n  %one = const 1 : i32\n  %none = const 0 : i32\n"
+                 "  while () {\n    %v = load_ptr %x : f32\n    %bits = bitcast %v : i32\n    %go = eq %bits, %none : bool\n    yield %go\n  } do () {\n"
+                 "    store_ptr %x, %minus\n    yield\n  }\n}\n",
+                 (tn_tile_arg[]){{zeros, 1}}, NULL);
+}
+
 static void test_absent(void **state)
 {
     (void)state;
@@ -250,7 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds),        cmocka_unit_test(test_assertions), cmocka_unit_test(test_fresh),  cmocka_unit_test(test_races),
         cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_locks),      cmocka_unit_test(test_absent), cmocka_unit_test(test_print),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_loops_that_cannot_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
