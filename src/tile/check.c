@@ -378,6 +378,22 @@ void tn_check_absent(tn_checker *c, const tn_top *op, const tn_tvalue *v, const 
                tn_check_program_text(c, &c->arena), tn_check_name(op), where, how);
 }
 
+/* ---- arithmetic ------------------------------------------------------------------------------------------------------ */
+
+void tn_check_wrap(tn_checker *c, const tn_top *op, int64_t x, int64_t y)
+{
+    if (told(c, op, "wrap"))
+        return;
+    char sign = op->fn == TN_S_add ? '+' : op->fn == TN_S_sub ? '-' : '*';
+    const char *text = tn_format(&c->arena, y < 0 ? "%lld %c (%lld)" : "%lld %c %lld", (long long)x, sign, (long long)y);
+    if (op->result->type.dtype == TN_I64) {
+        report(c, op, tn_format(&c->arena, "an offset wraps in 64 bits (%s)", text));
+        return;
+    }
+    int64_t exact = op->fn == TN_S_add ? x + y : op->fn == TN_S_sub ? x - y : x * y; /* of 32 bits each */
+    report(c, op, tn_format(&c->arena, "an offset wraps in 32 bits (%s = %lld); cast to tl.int64 first", text, (long long)exact));
+}
+
 /* ---- print ----------------------------------------------------------------------------------------------------------- */
 
 static void text_value(tn_text *text, const tn_top *op, const tn_ttype *type, tn_number x)

@@ -40,6 +40,8 @@ const char *tn_check_name(const tn_top *op); /* an operation's name for the auth
 bool tn_check_touch(tn_checker *check, const tn_top *op, int buffer, const void *at, size_t bytes, tn_touch_kind kind);
 /* An absent element of v is seen as 0 by op; `how` says by what of it. */
 void tn_check_absent(tn_checker *check, const tn_top *op, const tn_tvalue *v, const char *how);
+/* An address or a mask is made of the sum, difference or product op of x and y, which wraps in its type. */
+void tn_check_wrap(tn_checker *check, const tn_top *op, int64_t x, int64_t y);
 void tn_check_print(tn_checker *check, const tn_top *op, int operand, const int64_t *idx, tn_number number, bool present);
 /* tn_tile_interpret; check: NULL: unchecked. */
 tn_status tn_tile_run(const tn_kernel *kernel, const tn_tile_arg *buffers, bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context,

@@ -15,10 +15,18 @@ enum { TREE_LEVELS = 40, FIRST_ADDRESS = 4096 /* below it lies nothing that a po
 #define MAX_ELEMENTS ((int64_t)1 << 24) /* of one tile */
 #define MAX_STEPS ((int64_t)1 << 31)    /* elements computed: a kernel that does not end is told from one that does */
 
+/* Where an element's value wrapped: op, of these operands. op: NULL: nowhere. */
+typedef struct wrap {
+    const tn_top *op;
+    int64_t x, y;
+} wrap;
+
 typedef struct tile {
     int64_t n;
     tn_number *at;
     bool *present;
+    bool wrapped; /* checked mode: wraps holds something */
+    wrap *wraps;  /* one an element; NULL until there is one */
 } tile;
 
 typedef struct view_sizes {
@@ -95,6 +103,7 @@ static tile *tile_for(machine *m, const tn_top *op, const tn_tvalue *v)
         t->present = TN_NEW_ARRAY(&m->arena, bool, (size_t)n);
         *cell = t;
     }
+    ((tile *)*cell)->wrapped = false;
     return *cell;
 }
 
@@ -105,6 +114,21 @@ static void set(tile *t, int64_t i, tn_number number, bool present)
     t->at[i] = present ? number : (tn_number){0};
     t->present[i] = present;
 }
+
+/* Element i of t, which is there, wrapped. */
+static void set_wrap(machine *m, tile *t, int64_t i, wrap w)
+{
+    if (!w.op || !t->present[i])
+        return;
+    if (!t->wraps)
+        t->wraps = TN_NEW_ARRAY(&m->arena, wrap, (size_t)t->n);
+    if (!t->wrapped)
+        memset(t->wraps, 0, sizeof *t->wraps * (size_t)t->n);
+    t->wrapped = true;
+    t->wraps[i] = w;
+}
+
+static wrap wrap_of(const tile *t, int64_t i) { return t->wrapped ? t->wraps[i] : (wrap){.op = NULL}; }
 
 static bool set_scalar(machine *m, const tn_tvalue *v, tn_number number)
 {
@@ -130,6 +154,8 @@ static bool freeze_into(machine *m, const tn_top *op, const tn_tvalue *to, const
     tile *t = tile_for(m, op, to);
     for (int64_t i = 0; t && i < t->n; i++)
         set(t, i, from->at[i], true);
+    for (int64_t i = 0; t && from->wrapped && i < t->n; i++)
+        set_wrap(m, t, i, from->wraps[i]);
     return t != NULL;
 }
 
@@ -415,11 +441,18 @@ static void *pointed(machine *m, const tn_top *op, int64_t lane, tn_touch_kind k
     return !m->check || !ours || tn_check_touch(m->check, op, buffer, at, bytes, kind) ? at : NULL;
 }
 
-/* Does the lane take part? Its pointer and its mask (operand number `mask`, if there is one) exist, and the mask says so. */
+/* Does the lane take part? Its pointer and its mask (operand number `mask`, if there is one) exist, and the mask says so. The checked mode is told of
+ * what wrapped in a mask, and in the address of a lane that takes part. */
 static bool active(const machine *m, const tn_top *op, int mask, int64_t lane)
 {
-    const tile *t = mask < op->noperands ? tile_of(m, op->operand[mask]) : NULL;
-    return tile_of(m, op->operand[0])->present[lane] && (!t || (t->present[lane] && t->at[lane].u));
+    const tile *p = tile_of(m, op->operand[0]), *t = mask < op->noperands ? tile_of(m, op->operand[mask]) : NULL;
+    bool part = p->present[lane] && (!t || (t->present[lane] && t->at[lane].u));
+    const wrap in_mask = t && p->present[lane] ? wrap_of(t, lane) : (wrap){.op = NULL}, in_pointer = part ? wrap_of(p, lane) : (wrap){.op = NULL};
+    if (in_mask.op)
+        tn_check_wrap(m->check, in_mask.op, in_mask.x, in_mask.y);
+    if (in_pointer.op)
+        tn_check_wrap(m->check, in_pointer.op, in_pointer.x, in_pointer.y);
+    return part;
 }
 
 static bool run_load_ptr(machine *m, const tn_top *op)
@@ -489,6 +522,95 @@ static bool run_atomic_ptr(machine *m, const tn_top *op)
     return to != NULL;
 }
 
+/* ---- what wrapped ---------------------------------------------------------------------------------------------------- */
+
+/* Sums and products of signed 32 and 64 bits are exact in compiled addresses and masks (docs/tile-ir.md). The checked mode lets each element remember
+ * where it wrapped for as long as it is index arithmetic; what changes bits (rem, xor, a narrower type) makes it an ordinary number. */
+static bool is_wide(const tn_ttype *type) { return !type->pointer && (type->dtype == TN_I32 || type->dtype == TN_I64); }
+
+static wrap wrap_of_sum(const tn_top *op, int64_t x, int64_t y)
+{
+    int64_t r;
+    bool fits = op->fn == TN_S_add ? tn_add(x, y, &r) : op->fn == TN_S_sub ? tn_sub(x, y, &r) : tn_mul(x, y, &r);
+    fits = fits && (op->result->type.dtype == TN_I64 || r == (int32_t)r);
+    return (wrap){fits ? NULL : op, x, y};
+}
+
+/* A factor or term so large that it is a hash or a random number: in a mask it counts as written. */
+static bool is_hash(const tn_top *op)
+{
+    int bits = tn_dtype_bits(op->result->type.dtype);
+    int64_t most = (int64_t)1 << (op->fn == TN_S_mul ? bits * 5 / 8 : bits - 3);
+    for (int k = 0; k < op->noperands; k++) {
+        const tn_top *c = op->operand[k]->def;
+        while (c && (c->code == TN_T_broadcast || c->code == TN_T_reshape || c->code == TN_T_permute || c->code == TN_T_assume))
+            c = c->operand[0]->def;
+        if (c && c->code == TN_T_const && (c->number.i > most || c->number.i < -most))
+            return true;
+    }
+    return false;
+}
+
+/* What element i of a map has from its operands. */
+static wrap inherited_wrap(const tn_top *op, const tile *const *x, int64_t i)
+{
+    if (op->fn == TN_S_select)
+        return wrap_of(x[x[0]->at[i].u ? 1 : 2], i);
+    wrap w = {.op = NULL};
+    for (int k = 0; k < op->noperands && !w.op; k++)
+        w = wrap_of(x[k], i);
+    bool compares = op->fn >= TN_S_eq && op->fn <= TN_S_ge && is_wide(&op->operand[0]->type);
+    return w.op && compares && is_hash(w.op) ? (wrap){.op = NULL} : w;
+}
+
+static bool passes_wraps(const tn_top *op)
+{
+    const tn_ttype *type = &op->result->type;
+    switch (op->fn) {
+    case TN_S_add:
+    case TN_S_sub:
+    case TN_S_mul:
+    case TN_S_neg:
+    case TN_S_min:
+    case TN_S_max:
+    case TN_S_clamp:
+        return is_wide(type) || (type->dtype == TN_BOOL && !type->pointer); /* sums of bool are `or`, products `and` */
+    case TN_S_select:
+        return is_wide(type) || type->pointer || type->dtype == TN_BOOL;
+    case TN_S_and:
+    case TN_S_or:
+    case TN_S_not:
+        return type->dtype == TN_BOOL;
+    default:
+        return op->fn >= TN_S_eq && op->fn <= TN_S_ge;
+    }
+}
+
+static void note_map_wraps(machine *m, const tn_top *op, const tile *const *x, tile *to)
+{
+    bool sums = is_wide(&op->result->type) && (op->fn == TN_S_add || op->fn == TN_S_sub || op->fn == TN_S_mul), any = false;
+    for (int k = 0; k < op->noperands; k++)
+        any |= x[k]->wrapped;
+    any = any && passes_wraps(op);
+    for (int64_t i = 0; (sums || any) && i < to->n; i++) {
+        wrap w = any ? inherited_wrap(op, x, i) : (wrap){.op = NULL};
+        set_wrap(m, to, i, w.op || !sums ? w : wrap_of_sum(op, x[0]->at[i].i, x[1]->at[i].i));
+    }
+}
+
+/* Of operations whose element is that of an operand, moved or converted; y: NULL, or an addptr's offset. */
+static void note_pointwise_wraps(machine *m, const tn_top *op, const tile *x, const tile *y, tile *to)
+{
+    const tn_ttype *from = &op->operand[0]->type, *type = &op->result->type;
+    bool keeps = op->code == TN_T_range || op->code == TN_T_addptr || op->code == TN_T_assume || (op->code == TN_T_bitcast && from->pointer && type->pointer) ||
+                 (op->code == TN_T_cast && is_wide(from) && is_wide(type) && tn_dtype_bits(type->dtype) >= tn_dtype_bits(from->dtype));
+    bool offsets = op->code == TN_T_addptr && y->wrapped;
+    for (int64_t i = 0; keeps && (x->wrapped || offsets) && i < to->n; i++) {
+        wrap w = wrap_of(x, op->code == TN_T_range ? 0 : i);
+        set_wrap(m, to, i, w.op || !offsets ? w : wrap_of(y, i));
+    }
+}
+
 /* ---- elementwise and shape ------------------------------------------------------------------------------------------- */
 
 static void map_element(const tn_top *op, const tile *const *x, tile *to, int64_t i)
@@ -515,6 +637,8 @@ static bool run_map(machine *m, const tn_top *op)
     tile *to = tile_for(m, op, op->result);
     for (int64_t i = 0; to && i < to->n; i++)
         map_element(op, x, to, i);
+    if (m->check && to)
+        note_map_wraps(m, op, x, to);
     return to != NULL;
 }
 
@@ -559,6 +683,8 @@ static bool run_pointwise(machine *m, const tn_top *op)
         }
         set(to, i, n, present);
     }
+    if (m->check && x)
+        note_pointwise_wraps(m, op, x, y, to);
     return true;
 }
 
@@ -622,6 +748,8 @@ static bool run_shape(machine *m, const tn_top *op)
             unravel(&op->result[r].type, i, idx);
             const tile *from = tile_of(m, op->operand[source_of(op, r, idx, &linear)]);
             set(to, i, from->at[linear], from->present[linear]);
+            if (from->wrapped)
+                set_wrap(m, to, i, from->wraps[linear]);
         }
         if (!to)
             return false;
@@ -1013,7 +1141,7 @@ static bool carry(machine *m, const tn_top *op, const tn_tvalue *args, tn_tvalue
     for (int i = 0; i < n; i++) {
         see_zeros(m, op, values[i], "the value that the loop carries");
         const tile *from = tile_of(m, values[i]);
-        next[i] = malloc(sizeof *next[i] + sizeof(tn_number) * (size_t)from->n);
+        next[i] = malloc(sizeof *next[i] + (sizeof(tn_number) + (from->wrapped ? sizeof(wrap) : 0)) * (size_t)from->n);
         if (!next[i]) {
             while (i-- > 0)
                 free(next[i]);
@@ -1021,6 +1149,10 @@ static bool carry(machine *m, const tn_top *op, const tn_tvalue *args, tn_tvalue
         }
         next[i]->at = (tn_number *)(next[i] + 1);
         memcpy(next[i]->at, from->at, sizeof(tn_number) * (size_t)from->n);
+        next[i]->wrapped = from->wrapped;
+        next[i]->wraps = (wrap *)(next[i]->at + from->n);
+        if (from->wrapped)
+            memcpy(next[i]->wraps, from->wraps, sizeof(wrap) * (size_t)from->n);
     }
     bool ok = true;
     for (int i = 0; i < n; i++) {

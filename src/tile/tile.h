@@ -317,7 +317,8 @@ tn_status tn_tile_interpret(const tn_kernel *kernel, const tn_tile_arg *buffers,
                             bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context);
 /* The checked mode of user kernels: runs it, and reports with the source line and the program's coordinates
  *   an access outside its buffer, a failed assertion, a `while` that can't end because a turn changed nothing (errors: the run ends), an element that two programs touch, one of them writing without an atomic
- *   (an error once a line, the run goes on), a load of an element of `fresh` buffers that no store has written (an error once a line);
+ *   (an error once a line, the run goes on), a load of an element of `fresh` buffers that no store has written (an error once a line),
+ *   a sum or product of an address or mask that wraps (an error once a line);
  *   warnings, once a line: an absent element (a masked lane without `other`) whose 0 is seen, by a loop that carries it, a branch, a gather or a product. */
 typedef struct tn_tile_check_options {
     const bool *fresh; /* one a buffer: its contents are undefined at the start; NULL: none */

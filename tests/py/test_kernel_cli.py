@@ -142,6 +142,7 @@ def test_check_of_floats_by_atomics(tmp_path):
     ("reads_fresh", args(out="i32[1]"), 59, "nothing has stored it"),
     ("asserts", args(x="X", n=32) + ["--const", "BLOCK=32"], 66, "x is not negative"),
     ("never_released", args(lock="i32[1]") + ["--grid=2"], 90, "this loop can't end"),
+    ("wraps", args(x="X", out="i32[2]", stride=65536) + ["--grid=2"], 97, "program (1, 0, 0): mul: an offset wraps in 32 bits (65536 * 65536 = 4294967296)"),
 ])
 def test_check_reports(tmp_path, name, arguments, line, message):
     np.save(tmp_path / "x.npy", -np.ones(32, np.float32))

@@ -225,6 +225,85 @@ static void test_loops_that_cannot_end(void **state)
                  (tn_tile_arg[]){{zeros, 1}}, NULL);
 }
 
+/* Sums and products that wrap: told where they reach an address that is used or a mask, and nowhere else. */
+static void test_offsets_that_wrap(void **state)
+{
+    (void)state;
+    int32_t x[8] = {0};
+    tn_tile_arg args[] = {{x, 8}};
+    /* %big * %big and %many * %many are 0 in 32 and 64 bits, so that the bounds say nothing; all eight programs do it, one is told. Lines 2 … 8 are the head. */
+    const char *head = "kernel @k(%x: i32 read_write, %x: ptr<i32>) " GRID " {\n"
+                       "  %big = const 65536 : i32\n  %many = const 4294967296 : i64\n  %most = const 2147483647 : i32\n  %one = const 1 : i32\n  %two = const 2 : i32\n"
+                       "  %zero = const 0 : i64\n  %lanes = range %zero : 2 x i64\n";
+    const char *load = "  %p = addptr %x, %o : ptr<i32>\n  %v = load_ptr %p : i32\n";
+    const struct {
+        const char *body;
+        bool loads; /* from x + %o */
+        int line;   /* 0: clean */
+        const char *message;
+    } cases[] = {
+        {"  %o = mul %big, %big : i32\n", true, 9, "kernel @k, program (0, 0, 0): mul: an offset wraps in 32 bits (65536 * 65536 = 4294967296); cast to tl.int64 first"},
+        {"  %o = mul %many, %many : i64\n", true, 9, "mul: an offset wraps in 64 bits (4294967296 * 4294967296)"},
+        /* Of two that wrap the first is told; a difference; what is widened too late. */
+        {"  %a = add %most, %most : i32\n  %o = add %a, %two : i32\n", true, 9, "(2147483647 + 2147483647 = 4294967294)"},
+        {"  %m = neg %most : i32\n  %a = sub %m, %two : i32\n  %b = sub %a, %most : i32\n  %c = cast %b : i64\n  %o = max %c, %zero : i64\n", true, 10,
+         "sub: an offset wraps in 32 bits (-2147483647 - 2 = -2147483649)"},
+        {"  %m = neg %big : i32\n  %o = mul %big, %m : i32\n", true, 10, "(65536 * (-65536) = -4294967296)"},
+        /* Through shapes, a choice, a loop that carries the offset, and one that carries the pointer. */
+        {"  %a = mul %big, %big : i32\n  %b = broadcast %a axes [] : 2 x 2 x i32\n  %c = permute %b axes [1, 0] : 2 x 2 x i32\n  %d = reshape %c : 4 x i32\n"
+         "  %q = broadcast %x axes [] : 4 x ptr<i32>\n  %p = addptr %q, %d : 4 x ptr<i32>\n  %v = load_ptr %p : 4 x i32\n",
+         false, 9, "an offset wraps"},
+        {"  %a = mul %big, %big : i32\n  %c = eq %one, %one : bool\n  %o = select %c, %a, %one : i32\n", true, 9, "an offset wraps"},
+        {"  %a = mul %big, %big : i32\n  %c = eq %one, %two : bool\n  %o = select %c, %a, %one : i32\n", true, 0, NULL},
+        {"  %step = const 1 : i64\n  %hi = const 3 : i64\n  %o = for (%j = %zero to %hi by %step) carry (%s = %big: i32) : i32 {\n    %t = mul %s, %big : i32\n    yield %t\n  }\n", true,
+         12, "(65536 * 65536 = 4294967296)"},
+        {"  %a = mul %big, %big : i32\n  %q = addptr %x, %a : ptr<i32>\n  %step = const 1 : i64\n  %hi = const 3 : i64\n"
+         "  %r = for (%j = %zero to %hi by %step) carry (%s = %q: ptr<i32>) : ptr<i32> {\n    %v = load_ptr %s : i32\n    %t = addptr %s, %step : ptr<i32>\n    yield %t\n  }\n",
+         false, 9, "an offset wraps"},
+        /* A loop whose turns come anew: what wrapped in the turn before is forgotten. */
+        {"  %step = const 1 : i64\n  %hi = const 3 : i64\n  %k = for (%j = %zero to %hi by %step) carry (%s = %big: i32) : i32 {\n    %u = mul %s, %big : i32\n    yield %one\n  }\n"
+         "  %o = add %k, %one : i32\n",
+         true, 0, NULL},
+        /* A mask, also where it is false; an atomic's address. */
+        {"  %a = mul %big, %big : i32\n  %m = lt %one, %a : bool\n  %v = load_ptr %x, %m : i32\n", false, 9, "mul: an offset wraps in 32 bits (65536 * 65536 = 4294967296)"},
+        {"  %a = mul %big, %big : i32\n  %m = lt %one, %a : bool\n  %n = eq %one, %one : bool\n  %both = and %n, %m : bool\n  store_ptr %x, %one, %both\n", false, 9, "an offset wraps"},
+        {"  %a = mul %big, %big : i32\n  %q = addptr %x, %a : ptr<i32>\n  %v = atomic_ptr add %q, %one : i32\n", false, 9, "an offset wraps"},
+        /* One lane wraps: told if it takes part. Lane 1 is at 65536 * 65536. */
+        {"  %i = cast %lanes : 2 x i32\n  %b = broadcast %big axes [] : 2 x i32\n  %r = mul %i, %b : 2 x i32\n  %a = mul %r, %b : 2 x i32\n"
+         "  %q = broadcast %x axes [] : 2 x ptr<i32>\n  %p = addptr %q, %a : 2 x ptr<i32>\n  %v = load_ptr %p : 2 x i32\n",
+         false, 12, "(65536 * 65536 = 4294967296)"},
+        {"  %i = cast %lanes : 2 x i32\n  %b = broadcast %big axes [] : 2 x i32\n  %r = mul %i, %b : 2 x i32\n  %a = mul %r, %b : 2 x i32\n"
+         "  %q = broadcast %x axes [] : 2 x ptr<i32>\n  %p = addptr %q, %a : 2 x ptr<i32>\n  %zs = broadcast %zero axes [] : 2 x i64\n  %m = eq %lanes, %zs : 2 x bool\n"
+         "  %v = load_ptr %p, %m : 2 x i32\n",
+         false, 0, NULL},
+        /* Defined: wide from the start, the largest that fits, unsigned and narrow types, bits, and numbers that are no offsets. */
+        {"  %a = cast %big : i64\n  %b = mul %a, %a : i64\n  %c = sub %b, %many : i64\n  %o = add %c, %zero : i64\n", true, 0, NULL},
+        {"  %m = neg %most : i32\n  %a = sub %m, %one : i32\n  %b = add %a, %most : i32\n  %o = add %b, %two : i32\n", true, 0, NULL},
+        {"  %a = cast %big : u32\n  %o = mul %a, %a : u32\n", true, 0, NULL},
+        {"  %h = const 256 : i16\n  %o = mul %h, %h : i16\n", true, 0, NULL},
+        {"  %a = mul %big, %big : i32\n  %o = and %a, %one : i32\n", true, 0, NULL},
+        {"  %a = mul %big, %big : i32\n  %o = rem %a, %two : i32\n", true, 0, NULL},
+        {"  %a = mul %big, %big : i32\n  %m = eq %y, %zero : bool\n  %f = eq %pid, %zero : bool\n  %first = and %m, %f : bool\n  store_ptr %x, %a, %first\n", false, 0, NULL},
+        {"  %c = const 1103515245 : i32\n  %h = mul %big, %c : i32\n  %m = lt %h, %one : bool\n  %v = load_ptr %x, %m : i32\n", false, 0, NULL},
+    };
+    char text[2048];
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        snprintf(text, sizeof text, "%s%s%s}\n", head, cases[i].body, cases[i].loads ? load : "");
+        memset(x, 0, sizeof x);
+        if (cases[i].line)
+            expect_one(text, args, NULL, TN_ERROR, cases[i].line, cases[i].message);
+        else
+            expect_clean(text, args, NULL);
+    }
+    /* Then the access is looked at as ever: it is out of bounds too. */
+    snprintf(text, sizeof text, "%s  %%o = add %%most, %%two : i32\n%s}\n", head, load);
+    checked c = check_text(text, args, NULL);
+    assert_int_equal(c.session->diags.len, 2);
+    assert_non_null(strstr(c.session->diags.at[0].message, "an offset wraps in 32 bits (2147483647 + 2 = 2147483649)"));
+    assert_non_null(strstr(c.session->diags.at[1].message, "lies outside buffer %x"));
+    free_test_session(c.session);
+}
+
 static void test_absent(void **state)
 {
     (void)state;
@@ -294,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_bounds),        cmocka_unit_test(test_assertions), cmocka_unit_test(test_fresh),  cmocka_unit_test(test_races),
         cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_locks),      cmocka_unit_test(test_absent), cmocka_unit_test(test_print),
         cmocka_unit_test(test_limits),        cmocka_unit_test(test_loops_that_cannot_end),
+        cmocka_unit_test(test_offsets_that_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
