@@ -33,55 +33,6 @@ typedef struct compilation {
     double graph_seconds, fuse_seconds;
 } compilation;
 
-static tn_status start(compilation *c)
-{
-    static const tn_compile_options defaults;
-    c->options = c->options ? c->options : &defaults;
-    c->machine = tn_machine_find(c->options->machine);
-    if (!c->machine)
-        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "unknown machine '%s'; `tenon info` lists those there are", c->options->machine);
-    c->threads = c->options->threads > 0 ? c->options->threads : tn_cpu_count();
-    return TN_OK;
-}
-
-static tn_numerics numerics(const tn_session *session, tn_status *status)
-{
-    static const char *const names[] = {[TN_NUMERICS_PARITY] = "parity", [TN_NUMERICS_STRICT] = "strict", [TN_NUMERICS_FAST] = "fast"};
-    const char *wanted = tn_map_get_str(&session->options, "numerics");
-    for (size_t i = 0; wanted && i < TN_COUNT(names); i++)
-        if (!strcmp(names[i], wanted))
-            return (tn_numerics)i;
-    if (wanted)
-        *status = TN_USAGE;
-    return TN_NUMERICS_PARITY;
-}
-
-static tn_status optimize(compilation *c)
-{
-    tn_status status = TN_OK;
-    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
-    TN_TRY(tn_api_check_print(c->session, c->options->print_after, false));
-    if (c->options->threads < 0)
-        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "threads: expected a number from 0 (all that this process may use), found %d", c->options->threads);
-    if (status != TN_OK)
-        return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
-    double start = tn_seconds();
-    TN_TRY(tn_opt_run(c->session, c->graph, c->options->passes, &options));
-    c->graph_seconds = tn_seconds() - start;
-    return TN_OK;
-}
-
-static tn_status fuse(compilation *c)
-{
-    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse")};
-    double start = tn_seconds();
-    TN_TRY(tn_fuse_check(c->graph));
-    c->program = TN_NEW(&c->session->arena, tn_program);
-    TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
-    c->fuse_seconds = tn_seconds() - start;
-    return TN_OK;
-}
-
 const char *tn_api_loop_print(const char *print_after)
 {
     if (print_after && !strncmp(print_after, "loop-", 5))
@@ -106,6 +57,54 @@ tn_status tn_api_check_print(tn_session *session, const char *print_after, bool 
         tn_text_add(&names, ", loop-%s", pass->name);
     }
     return tn_error(session, TN_USAGE, TN_NO_LOC, "print-after: no pass is called '%s'; there are %s", print_after, names.at);
+}
+
+static tn_status start(compilation *c)
+{
+    static const tn_compile_options defaults;
+    c->options = c->options ? c->options : &defaults;
+    c->machine = tn_machine_find(c->options->machine);
+    if (!c->machine)
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "unknown machine '%s'; `tenon info` lists those there are", c->options->machine);
+    if (c->options->threads < 0)
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "threads: expected a number from 0 (all that this process may use), found %d", c->options->threads);
+    c->threads = c->options->threads ? c->options->threads : tn_cpu_count();
+    return tn_api_check_print(c->session, c->options->print_after, false);
+}
+
+static tn_numerics numerics(const tn_session *session, tn_status *status)
+{
+    static const char *const names[] = {[TN_NUMERICS_PARITY] = "parity", [TN_NUMERICS_STRICT] = "strict", [TN_NUMERICS_FAST] = "fast"};
+    const char *wanted = tn_map_get_str(&session->options, "numerics");
+    for (size_t i = 0; wanted && i < TN_COUNT(names); i++)
+        if (!strcmp(names[i], wanted))
+            return (tn_numerics)i;
+    if (wanted)
+        *status = TN_USAGE;
+    return TN_NUMERICS_PARITY;
+}
+
+static tn_status optimize(compilation *c)
+{
+    tn_status status = TN_OK;
+    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
+    if (status != TN_OK)
+        return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
+    double start = tn_seconds();
+    TN_TRY(tn_opt_run(c->session, c->graph, c->options->passes, &options));
+    c->graph_seconds = tn_seconds() - start;
+    return TN_OK;
+}
+
+static tn_status fuse(compilation *c)
+{
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse")};
+    double start = tn_seconds();
+    TN_TRY(tn_fuse_check(c->graph));
+    c->program = TN_NEW(&c->session->arena, tn_program);
+    TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
+    c->fuse_seconds = tn_seconds() - start;
+    return TN_OK;
 }
 
 static tn_exec_options exec_options(const compilation *c)

@@ -377,12 +377,6 @@ tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype)
     return v;
 }
 
-tn_lvalue *tn_l_thread(tn_lbuilder *b)
-{
-    assert(b->func->threads);
-    return append_value(b, TN_L_thread, NULL, 0, tn_lscalar(TN_I64));
-}
-
 tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer)
 {
     assert(buffer->type.buffer);

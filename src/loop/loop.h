@@ -137,7 +137,6 @@ tn_lop *tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lval
 void tn_l_scatter(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype);        /* one a function and type is enough: simplify merges them */
 tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);
-tn_lvalue *tn_l_thread(tn_lbuilder *b);
 /* The old value. fn TN_SCALAR_NONE: exchange. With a mask that is off memory is not touched and the value is 0. Sequentially consistent. */
 tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
 /* Stores `value` where memory holds the bits of `expected`. */

@@ -131,14 +131,12 @@ static tn_status run_list(tn_session *session, tn_graph *graph, const char *list
 static tn_status check_list(tn_session *session, const char *list)
 {
     size_t len;
-    for (const char *at = list, *end; *list; at = end + 1) {
-        end = at + strcspn(at, ",");
-        if (strspn(at, " ") >= (size_t)(end - at))
+    const char *at = list, *item;
+    for (bool more = *list; more; more = *at == ',', at += more) {
+        const char *end = at + strcspn(at, ",");
+        item = next_item(&at, &len); /* which passes over empty ones */
+        if (!item || item >= end)
             return tn_error(session, TN_USAGE, TN_NO_LOC, "passes: '%s' has an empty item; expected names with commas between them", list);
-        if (!*end)
-            break;
-    }
-    for (const char *at = list, *item; (item = next_item(&at, &len));) {
         bool removes = item[0] == '-';
         bool special = item_is(item + removes, len - removes, "fuse") ||
                        item_is(item + removes, len - removes, "cleanup") ||

@@ -35,6 +35,8 @@ typedef enum tn_touch_kind { TN_TOUCH_READ, TN_TOUCH_WRITE, TN_TOUCH_ATOMIC } tn
 bool tn_check_begin(tn_checker *check, const tn_tile_arg *buffers, const int64_t *programs);
 void tn_check_program(tn_checker *check, int64_t number); /* in grid order, from 0 */
 const char *tn_check_program_text(const tn_checker *check, tn_arena *arena); /* "(x, y, z)" of the program that runs */
+/* A factor or term of the sum, difference or product op so large that its type soon wraps: a hash or a random number, not an address or a bound. */
+bool tn_is_hash_constant(const tn_top *op, int64_t constant);
 const char *tn_check_name(const tn_top *op); /* an operation's name for the authors of kernels */
 /* An access inside buffer `buffer` (-1: none of the kernel's). False: no memory left; reported. */
 bool tn_check_touch(tn_checker *check, const tn_top *op, int buffer, const void *at, size_t bytes, tn_touch_kind kind);

@@ -300,30 +300,40 @@ static bool locate(machine *m, const tn_top *op, const int64_t *idx, bool *exist
     return true;
 }
 
+/* The bytes that hold an element of a buffer; false: too far. */
+static bool element_bytes(tn_dtype dtype, int64_t offset, size_t *start, size_t *bytes)
+{
+    size_t end;
+    if (!tn_dtype_bytes(dtype, offset, start) || !tn_dtype_bytes(dtype, offset + 1, &end))
+        return false;
+    *start -= *start == end; /* half a byte */
+    *bytes = end - *start;
+    return true;
+}
+
 /* Tells the checked mode of an access to element `offset` of a view's buffer. */
 static bool touch_view(machine *m, const tn_top *op, int64_t offset, tn_touch_kind kind)
 {
     const tn_tbuffer *t = &m->kernel->buffers.at[op->view->buffer];
-    size_t start = 0, end = 0;
+    size_t start, bytes;
     if (!m->check || t->mode == TN_LOCAL)
         return true;
-    if (!tn_dtype_bytes(t->dtype, offset, &start) || !tn_dtype_bytes(t->dtype, offset + 1, &end))
-        return false;
-    start -= start == end; /* half a byte */
-    return tn_check_touch(m->check, op, op->view->buffer, (const char *)m->buffer[op->view->buffer].data + start, end - start, kind);
+    return element_bytes(t->dtype, offset, &start, &bytes) &&
+           tn_check_touch(m->check, op, op->view->buffer, (const char *)m->buffer[op->view->buffer].data + start, bytes, kind);
 }
 
 /* tn_number_store, which counts in the checked mode what it changes: bytes, because numbers that are not equal to themselves count too. */
 static void put(machine *m, tn_dtype dtype, void *data, int64_t offset, tn_number number)
 {
-    int64_t bits = tn_dtype_bits(dtype);
-    size_t bytes = bits < 8 ? 1 : (size_t)bits / 8;
-    char *at = (char *)data + (bits < 8 ? offset * bits / 8 : offset * (int64_t)bytes), before[16];
-    if (m->check)
-        memcpy(before, at, bytes);
+    size_t start, bytes;
+    char before[16]; /* the widest element */
+    if (!m->check || !element_bytes(dtype, offset, &start, &bytes)) {
+        tn_number_store(dtype, data, offset, number);
+        return;
+    }
+    memcpy(before, (char *)data + start, bytes);
     tn_number_store(dtype, data, offset, number);
-    if (m->check)
-        m->changes += memcmp(before, at, bytes) != 0;
+    m->changes += memcmp(before, (char *)data + start, bytes) != 0;
 }
 
 static bool run_load(machine *m, const tn_top *op)
@@ -441,17 +451,23 @@ static void *pointed(machine *m, const tn_top *op, int64_t lane, tn_touch_kind k
     return !m->check || !ours || tn_check_touch(m->check, op, buffer, at, bytes, kind) ? at : NULL;
 }
 
+static void tell_wrap(const machine *m, const tile *t, int64_t lane)
+{
+    wrap w = wrap_of(t, lane);
+    if (w.op)
+        tn_check_wrap(m->check, w.op, w.x, w.y);
+}
+
 /* Does the lane take part? Its pointer and its mask (operand number `mask`, if there is one) exist, and the mask says so. The checked mode is told of
  * what wrapped in a mask, and in the address of a lane that takes part. */
 static bool active(const machine *m, const tn_top *op, int mask, int64_t lane)
 {
     const tile *p = tile_of(m, op->operand[0]), *t = mask < op->noperands ? tile_of(m, op->operand[mask]) : NULL;
     bool part = p->present[lane] && (!t || (t->present[lane] && t->at[lane].u));
-    const wrap in_mask = t && p->present[lane] ? wrap_of(t, lane) : (wrap){.op = NULL}, in_pointer = part ? wrap_of(p, lane) : (wrap){.op = NULL};
-    if (in_mask.op)
-        tn_check_wrap(m->check, in_mask.op, in_mask.x, in_mask.y);
-    if (in_pointer.op)
-        tn_check_wrap(m->check, in_pointer.op, in_pointer.x, in_pointer.y);
+    if (t && p->present[lane])
+        tell_wrap(m, t, lane);
+    if (part)
+        tell_wrap(m, p, lane);
     return part;
 }
 
@@ -536,16 +552,14 @@ static wrap wrap_of_sum(const tn_top *op, int64_t x, int64_t y)
     return (wrap){fits ? NULL : op, x, y};
 }
 
-/* A factor or term so large that it is a hash or a random number: in a mask it counts as written. */
+/* Has it a constant that recover takes for a hash's? In a mask it counts as written. */
 static bool is_hash(const tn_top *op)
 {
-    int bits = tn_dtype_bits(op->result->type.dtype);
-    int64_t most = (int64_t)1 << (op->fn == TN_S_mul ? bits * 5 / 8 : bits - 3);
     for (int k = 0; k < op->noperands; k++) {
         const tn_top *c = op->operand[k]->def;
         while (c && (c->code == TN_T_broadcast || c->code == TN_T_reshape || c->code == TN_T_permute || c->code == TN_T_assume))
             c = c->operand[0]->def;
-        if (c && c->code == TN_T_const && (c->number.i > most || c->number.i < -most))
+        if (c && c->code == TN_T_const && tn_is_hash_constant(op, c->number.i))
             return true;
     }
     return false;

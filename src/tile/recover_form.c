@@ -622,15 +622,19 @@ static bool form_of_division(recover *R, const tn_top *op, const form *x, const 
     return true;
 }
 
-/* A factor or term so large that its type soon wraps: a hash or a random number, not an address or a bound. */
-static bool is_hash(const tn_top *op, const form *x, const form *y)
+bool tn_is_hash_constant(const tn_top *op, int64_t constant)
 {
     int bits = tn_dtype_bits(op->result->type.dtype);
     int64_t most = (int64_t)1 << (op->fn == TN_S_mul ? bits * 5 / 8 : bits - 3);
+    return constant > most || constant < -most;
+}
+
+static bool is_hash(const tn_top *op, const form *x, const form *y)
+{
     const form *operand[2] = {x, y};
     for (int i = 0; i < 2; i++) {
         int64_t c = operand[i] && operand[i]->n == 0 && tn_dim_is_const(operand[i]->base) ? operand[i]->base->value : 0;
-        if (c > most || c < -most)
+        if (tn_is_hash_constant(op, c))
             return true;
     }
     return false;

@@ -78,8 +78,8 @@ static size_t text_prefix(const char *source, size_t size)
 }
 
 static bool is_line_end(char c) { return c == '\n' || c == '\r'; }
-static bool is_name_start(char c) { return isalpha((unsigned char)c) || c == '_' || (c & 0x80); }
-static bool is_name(char c) { return is_name_start(c) || isdigit((unsigned char)c); }
+bool tn_is_name_start(char c) { return isalpha((unsigned char)c) || c == '_' || (c & 0x80); }
+bool tn_is_name(char c) { return tn_is_name_start(c) || isdigit((unsigned char)c); }
 
 static char char_at(const lexer *l, size_t at) { return at < l->size ? l->source[at] : '\0'; }
 
@@ -186,8 +186,8 @@ static bool skip_field(const lexer *l, size_t *at, char quote, size_t quotes, in
                 return false;
             continue;
         }
-        if (is_name_start(c)) {
-            while (*at < l->size && is_name(l->source[*at]))
+        if (tn_is_name_start(c)) {
+            while (*at < l->size && tn_is_name(l->source[*at]))
                 ++*at;
             continue;
         }
@@ -272,7 +272,7 @@ static bool at_operator_word(const lexer *l, size_t at)
     static const char *const words[] = {"and", "else", "for", "if", "in", "is", "not", "or"};
     for (size_t i = 0; i < TN_COUNT(words); i++) {
         size_t n = strlen(words[i]);
-        if (l->size - at >= n && memcmp(l->source + at, words[i], n) == 0 && !is_name(char_at(l, at + n)))
+        if (l->size - at >= n && memcmp(l->source + at, words[i], n) == 0 && !tn_is_name(char_at(l, at + n)))
             return true;
     }
     return false;
@@ -294,7 +294,7 @@ static bool lex_number(lexer *l)
             at = digits_end(l, at + 1 + signed_exponent);
     }
     if (based || !at_operator_word(l, at))
-        while (at < l->size && is_name(l->source[at]))
+        while (at < l->size && tn_is_name(l->source[at]))
             at++;
     if (at - start.at > MAX_TOKEN)
         return fail(l, start, tn_format(&l->session->arena, "a number of %zu characters; %d is the most", at - start.at, MAX_TOKEN));
@@ -314,7 +314,7 @@ static bool lex_name(lexer *l)
 {
     tn_place start = l->place;
     size_t end = start.at;
-    while (end < l->size && is_name(l->source[end])) {
+    while (end < l->size && tn_is_name(l->source[end])) {
         uint32_t code;
         size_t n = utf8(l->source + end, l->source + l->size, &code);
         if (n > 1 && is_typography(code)) {
@@ -480,7 +480,7 @@ static bool lex_token(lexer *l, bool *line_ends)
         return lex_string(l);
     if (isdigit((unsigned char)c) || (c == '.' && isdigit((unsigned char)char_at(l, l->place.at + 1))))
         return lex_number(l);
-    return is_name_start(c) ? lex_name(l) : lex_operator(l);
+    return tn_is_name_start(c) ? lex_name(l) : lex_operator(l);
 }
 
 static void finish(lexer *l)

@@ -112,6 +112,10 @@ tn_ast *tn_parse_node_pending(tn_parser *p, tn_ast_kind kind, const tn_token *st
 #define TN_PARSE_NODE(p, kind, start, ...) \
     tn_parse_node((p), (kind), (start), (tn_ast *const[]){__VA_ARGS__}, sizeof((tn_ast *const[]){__VA_ARGS__}) / sizeof(tn_ast *))
 
+/* May a name begin with the byte, go on with it? What is beyond ASCII may. */
+bool tn_is_name_start(char c);
+bool tn_is_name(char c);
+
 tn_ast *tn_parse_expression(tn_parser *p);       /* one, no commas */
 tn_ast *tn_parse_expressions(tn_parser *p);      /* a, *b, c: a TUPLE if there is a comma */
 tn_ast *tn_parse_targets(tn_parser *p);          /* of for: stops before `in` */

@@ -1,8 +1,8 @@
 /* Units and what their global names stand for; members of modules; decorators. Host code is evaluated only as far as kernels need it: constants, names of
  * functions and types, lists of configurations. */
 #include "triton/internal.h"
+#include "triton/lex.h"
 
-#include <ctype.h>
 #include <string.h>
 
 /* An assignment, evaluated when it is first needed. */
@@ -155,20 +155,17 @@ static tn_status bad_unit(tn_triton_module *module, int number)
     return tn_error(module->session, TN_USAGE, TN_NO_LOC, "the module has no text number %d", number);
 }
 
-/* Names of letters, digits, `_` and what is beyond ASCII, with dots between them. */
+/* NAME, or names with dots between them. */
 static bool is_dotted_name(const char *name)
 {
-    for (bool first = true;; name++) {
-        unsigned char c = (unsigned char)*name;
-        bool letter = isalpha(c) || c == '_' || c >= 0x80;
-        if (!letter && (first || !isdigit(c)))
-            return !first && !c;
-        first = false;
-        if (name[1] == '.') {
+    while (tn_is_name_start(*name)) {
+        while (tn_is_name(*name))
             name++;
-            first = true;
-        }
+        if (*name != '.')
+            return !*name;
+        name++;
     }
+    return false;
 }
 
 tn_status tn_triton_bind(tn_triton_module *module, int number, const char *name, const char *literal)

@@ -17,12 +17,6 @@ static const char add_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                               "add.u64 %a, %a, %o;\nadd.u64 %c, %c, %o;\nadd.u64 %d, %d, %o;\n"
                               "ld.global.f32 %x, [%a];\nld.global.f32 %y, [%c];\nadd.rn.f32 %x, %x, %y;\nst.global.f32 [%d], %x;\ndone:\nret;\n}\n";
 
-static const char *last_message(const tn_session *session)
-{
-    assert_true(session->diags.len > 0);
-    return session->diags.at[session->diags.len - 1].message;
-}
-
 static void absent(void **state)
 {
     (void)state;

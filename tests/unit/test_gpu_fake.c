@@ -50,12 +50,6 @@ static void none(void **state)
     check_none("cuDeviceGetCount", 999, 1, "cuDeviceGetCount of libcuda.so.1 failed: FAKE_ERROR (went wrong)");
 }
 
-static const char *last_message(const tn_session *session)
-{
-    assert_true(session->diags.len > 0);
-    return session->diags.at[session->diags.len - 1].message;
-}
-
 static void use(void **state)
 {
     (void)state;

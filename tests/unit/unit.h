@@ -21,6 +21,12 @@ static inline tn_session *new_test_session(void)
     return session;
 }
 
+static inline const char *last_message(const tn_session *session)
+{
+    assert_true(session->diags.len > 0);
+    return session->diags.at[session->diags.len - 1].message;
+}
+
 static inline void free_test_session(tn_session *session)
 {
     tn_arena_free(&session->arena);

@@ -47,10 +47,8 @@ LLVMValueRef tn_emit_library_function(tn_emitter *e, const char *name, LLVMTypeR
     function = LLVMAddFunction(e->module, name, type);
     /* nobuiltin: LLVM must neither fold the call with its host's library nor trade it for another function. */
     static const char *const attributes[] = {"nounwind", "nobuiltin", "willreturn"};
-    for (size_t i = 0; i < TN_COUNT(attributes); i++) {
-        unsigned kind = LLVMGetEnumAttributeKindForName(attributes[i], strlen(attributes[i]));
-        LLVMAddAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->context, kind, 0));
-    }
+    for (size_t i = 0; i < TN_COUNT(attributes); i++)
+        tn_emit_attribute(e, function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attributes[i]);
     return function;
 }
 

@@ -10,18 +10,6 @@
 
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
 
-static void add_text_attribute(tn_emitter *e, const char *name, const char *value)
-{
-    LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), value, (unsigned)strlen(value));
-    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
-}
-
-static void add_enum_attribute(tn_emitter *e, unsigned at, const char *name)
-{
-    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-    LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
-}
-
 /* `name` says something of the function in the module's list of such facts. */
 static void annotate(tn_emitter *e, const char *name, int value)
 {
@@ -39,9 +27,9 @@ void tn_emit_gpu_function(tn_emitter *e)
         types[i] = i < (size_t)func->nbuffers ? LLVMPointerTypeInContext(e->context, 0) : tn_emit_int_type(e, 64, 1);
     e->function = LLVMAddFunction(e->module, func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, (unsigned)n, false));
     LLVMSetFunctionCallConv(e->function, PTX_KERNEL);
-    add_text_attribute(e, "target-cpu", e->machine->cpu);
-    add_text_attribute(e, "target-features", e->machine->features);
-    add_enum_attribute(e, (unsigned)LLVMAttributeFunctionIndex, "nounwind");
+    tn_emit_text_attribute(e, e->function, "target-cpu", e->machine->cpu);
+    tn_emit_text_attribute(e, e->function, "target-features", e->machine->features);
+    tn_emit_attribute(e, e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "nounwind");
     annotate(e, "reqntidx", func->threads);
     for (size_t i = 0; i < n; i++) {
         const tn_lvalue *param = func->params.at[i];
@@ -49,18 +37,15 @@ void tn_emit_gpu_function(tn_emitter *e)
         if (param->name)
             LLVMSetValueName2(e->values[param->id], param->name, strlen(param->name));
         if (i < (size_t)func->nbuffers && param->readonly) { /* nothing writes what it points to: loads may go through the read-only path */
-            add_enum_attribute(e, (unsigned)i + 1, "noalias");
-            add_enum_attribute(e, (unsigned)i + 1, "readonly");
+            tn_emit_attribute(e, e->function, (LLVMAttributeIndex)i + 1, "noalias");
+            tn_emit_attribute(e, e->function, (LLVMAttributeIndex)i + 1, "readonly");
         }
     }
 }
 
 static LLVMValueRef special_register(tn_emitter *e, const char *name)
 {
-    unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-    LLVMValueRef function = LLVMGetIntrinsicDeclaration(e->module, id, NULL, 0);
-    LLVMValueRef number = LLVMBuildCall2(e->builder, LLVMGlobalGetValueType(function), function, NULL, 0, "");
-    return LLVMBuildZExt(e->builder, number, tn_emit_int_type(e, 64, 1), "");
+    return LLVMBuildZExt(e->builder, tn_emit_intrinsic(e, name, NULL, 0, NULL, 0), tn_emit_int_type(e, 64, 1), "");
 }
 
 LLVMValueRef tn_emit_thread(tn_emitter *e) { return special_register(e, "llvm.nvvm.read.ptx.sreg.tid.x"); }

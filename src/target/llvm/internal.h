@@ -57,6 +57,9 @@ LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n)
 /* Calls an LLVM intrinsic by its name without the type suffix; `overload` are the types that the suffix stands for. */
 LLVMValueRef tn_emit_intrinsic(tn_emitter *e, const char *name, const LLVMTypeRef *overload, size_t noverload,
                                LLVMValueRef *args, unsigned nargs);
+/* Attributes of a function: one that LLVM knows, of the function itself or of parameter 1, 2, …; one that is a text. */
+void tn_emit_attribute(tn_emitter *e, LLVMValueRef function, LLVMAttributeIndex at, const char *name);
+void tn_emit_text_attribute(tn_emitter *e, LLVMValueRef function, const char *name, const char *value);
 LLVMValueRef tn_emit_intrinsic_same(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs); /* overload: args[0] */
 static inline LLVMValueRef tn_emit_value(const tn_emitter *e, const tn_lvalue *value) { return e->values[value->id]; }
 bool tn_is_narrow_float(tn_dtype dtype); /* held as its bits */

@@ -312,24 +312,17 @@ static void emit_block(tn_emitter *e, const tn_lblock *block)
 
 /* ---- the function --------------------------------------------------------------------------------------------------------------- */
 
-static void add_attribute(tn_emitter *e, unsigned at, const char *name)
-{
-    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-    LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
-}
-
 static void add_attributes(tn_emitter *e)
 {
     char width[16];
     snprintf(width, sizeof width, "%d", e->machine->vector.bits);
-    LLVMAttributeRef prefer = LLVMCreateStringAttribute(e->context, "prefer-vector-width", 19, width, (unsigned)strlen(width));
-    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, prefer);
-    add_attribute(e, (unsigned)LLVMAttributeFunctionIndex, "nounwind");
-    add_attribute(e, 1, "readonly"); /* the two arrays of arguments; nothing else points to them */
-    add_attribute(e, 2, "readonly");
-    add_attribute(e, 1, "noalias");
-    add_attribute(e, 2, "noalias");
-    add_attribute(e, 5, "noalias"); /* scratch is the caller's own */
+    tn_emit_text_attribute(e, e->function, "prefer-vector-width", width);
+    tn_emit_attribute(e, e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "nounwind");
+    tn_emit_attribute(e, e->function, 1, "readonly"); /* the two arrays of arguments; nothing else points to them */
+    tn_emit_attribute(e, e->function, 2, "readonly");
+    tn_emit_attribute(e, e->function, 1, "noalias");
+    tn_emit_attribute(e, e->function, 2, "noalias");
+    tn_emit_attribute(e, e->function, 5, "noalias"); /* scratch is the caller's own */
 }
 
 static LLVMValueRef load_argument(tn_emitter *e, unsigned array, size_t i, LLVMTypeRef type, const char *name)

@@ -137,3 +137,15 @@ LLVMValueRef tn_emit_intrinsic_same(tn_emitter *e, const char *name, LLVMValueRe
     LLVMTypeRef type = LLVMTypeOf(args[0]);
     return tn_emit_intrinsic(e, name, &type, 1, args, nargs);
 }
+
+void tn_emit_attribute(tn_emitter *e, LLVMValueRef function, LLVMAttributeIndex at, const char *name)
+{
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(function, at, LLVMCreateEnumAttribute(e->context, kind, 0));
+}
+
+void tn_emit_text_attribute(tn_emitter *e, LLVMValueRef function, const char *name, const char *value)
+{
+    LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), value, (unsigned)strlen(value));
+    LLVMAddAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+}
