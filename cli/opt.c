@@ -123,7 +123,7 @@ static tn_status lower_kernels(optimizer *o, tn_kernel *const *kernels, size_t n
 {
     tn_lfunc **funcs = TN_NEW_ARRAY(&o->session->arena, tn_lfunc *, n + 1);
     for (size_t i = 0; i < n; i++) {
-        TN_TRY(tn_cpu_lower(o->session, kernels[i], o->machine, &funcs[i]));
+        TN_TRY(tn_lower(o->session, kernels[i], o->machine, &funcs[i]));
         TN_TRY(tn_loop_verify(funcs[i], 0));
         if (o->to > LEVEL_LOOP)
             TN_TRY(tn_loop_run_passes(funcs[i], tn_loop_pipeline, &o->loop_options, true, print_after(o, "loop-")));

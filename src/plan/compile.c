@@ -55,7 +55,7 @@ tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *optio
     tn_lfunc *loop;
     if (options->verify)
         TN_TRY(tn_tile_verify(tile));
-    TN_TRY(tn_cpu_lower(session, tile, machine, &loop));
+    TN_TRY(tn_lower(session, tile, machine, &loop));
     tn_pass_options pass = {.vector = machine->vector};
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
     *out = (tn_exec_kernel){.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = tn_kernel_traps(loop)};

@@ -26,11 +26,13 @@ void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3); /* of this CPU, b
 /* What schedules may know of a machine; threads: of the run. */
 tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads);
 
-/* ---- CPU lowering (src/target/cpu/lower.c) ------------------------------------------------------------------------------- */
+/* ---- lowering (src/target/lower, src/target/cpu, src/target/gpu) ------------------------------------------------------------ */
 /* Lowers a verified kernel to scalar Loop IR with `vector` and `unroll` loops; the loop pipeline makes vectors of it.
  * Parameters: the kernel's buffers but the locals; one index for each symbol that occurs, named by it; %begin, %end: programs,
  * counted with the last grid coordinate fastest. Binds the schedule. TN_UNSUPPORTED names an operation that has no lowering. */
+tn_status tn_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out); /* by the kind of machine: one of these */
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
+tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
 
 /* ---- LLVM (src/target/llvm) -------------------------------------------------------------------------------------------- */
 /* What a compiled kernel looks like in C. buffers: one pointer a buffer parameter; sizes: one a size parameter; [begin, end): the part of

@@ -16,203 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- dimensions and programs ------------------------------------------------------------------------------------------- */
-
-static tn_lvalue *symbol_param(lower *L, const char *name)
-{
-    for (size_t i = (size_t)L->func->nbuffers; i < L->func->params.len; i++)
-        if (strcmp(L->func->params.at[i]->name, name) == 0)
-            return L->func->params.at[i];
-    assert(!"symbol was not collected");
-    return NULL;
-}
-
-static tn_lvalue *dim_op(lower *L, tn_dim d)
-{
-    static const tn_scalar fn[] = {[TN_DIM_ADD] = TN_S_add, [TN_DIM_MUL] = TN_S_mul, [TN_DIM_FLOORDIV] = TN_S_div,
-                                   [TN_DIM_CEILDIV] = TN_S_div, [TN_DIM_MOD] = TN_S_rem, [TN_DIM_MIN] = TN_S_min, [TN_DIM_MAX] = TN_S_max};
-    tn_lbuilder *b = &L->entry;
-    tn_lvalue *x = lower_dim(L, d->operand[0]);
-    for (int i = 1; i < d->noperands; i++) {
-        tn_lvalue *y = lower_dim(L, d->operand[i]);
-        if (d->kind == TN_DIM_CEILDIV) /* of a non-negative dividend, as all sizes are */
-            x = tn_l_fn2(b, TN_S_add, x, tn_l_fn2(b, TN_S_sub, y, tn_l_index(b, 1)));
-        bool negative = d->operand[0]->lo < 0 && (d->kind == TN_DIM_FLOORDIV || d->kind == TN_DIM_CEILDIV || d->kind == TN_DIM_MOD);
-        if (negative) { /* floor: (x - ((x rem y) + y) rem y) / y */
-            tn_lvalue *m = tn_l_fn2(b, TN_S_rem, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_rem, x, y), y), y);
-            x = d->kind == TN_DIM_MOD ? m : tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_sub, x, m), y);
-        } else {
-            x = tn_l_fn2(b, fn[d->kind], x, y);
-        }
-    }
-    return x;
-}
-
-tn_lvalue *lower_dim(lower *L, tn_dim d)
-{
-    void **cell = tn_map_at(&L->dims, TN_KEY(d));
-    if (!*cell) {
-        tn_lvalue *v = d->kind == TN_DIM_CONST    ? tn_l_index(&L->entry, d->value)
-                       : d->kind == TN_DIM_SYMBOL ? symbol_param(L, d->name)
-                                                  : dim_op(L, d);
-        cell = tn_map_at(&L->dims, TN_KEY(d)); /* lower_dim of operands may have grown the map */
-        *cell = v;
-    }
-    return *cell;
-}
-
-static tn_lvalue *find_or_add_index(lower *L, const char *name)
-{
-    for (size_t i = (size_t)L->func->nbuffers; i < L->func->params.len; i++)
-        if (strcmp(L->func->params.at[i]->name, name) == 0)
-            return L->func->params.at[i];
-    return tn_lfunc_index(L->func, name);
-}
-
-static void collect_symbol(void *context, tn_dim symbol) { find_or_add_index(context, symbol->name); }
-
-static void collect(lower *L, tn_dim d)
-{
-    if (d)
-        tn_dim_symbols(d, collect_symbol, L);
-}
-
-static void collect_block(lower *L, const tn_tblock *block)
-{
-    for (const tn_top *op = block->first; op; op = op->next) {
-        if (op->code == TN_T_size)
-            collect(L, op->dim);
-        for (int r = 0; r < op->nregions; r++)
-            collect_block(L, op->region[r]);
-    }
-}
-
-static void collect_symbols(lower *L)
-{
-    const tn_kernel *k = L->kernel;
-    for (size_t i = 0; i < k->grid.len; i++)
-        collect(L, k->grid.at[i].limit);
-    for (size_t i = 0; i < k->views.len; i++) {
-        const tn_view *v = k->views.at[i];
-        collect(L, v->offset);
-        for (int d = 0; d < v->rank; d++)
-            collect(L, v->shape[d]), collect(L, v->stride[d]);
-        for (int g = 0; g < v->nguards; g++) {
-            collect(L, v->guard[g].base), collect(L, v->guard[g].limit);
-            for (int d = 0; d < v->rank; d++)
-                collect(L, v->guard[g].coef[d]);
-        }
-    }
-    for (size_t i = 0; i < k->buffers.len; i++)
-        if (k->buffers.at[i].mode == TN_LOCAL)
-            collect(L, k->buffers.at[i].elements);
-    collect_block(L, k->body);
-}
-
-/* A number that the kernel is called with is a parameter beside the sizes; one that has a size's name is that size. */
-static void collect_scalars(lower *L)
-{
-    for (size_t i = 0; i < L->kernel->scalars.len; i++) {
-        const tn_tvalue *v = L->kernel->scalars.at[i];
-        if (!v->type.pointer)
-            find_or_add_index(L, v->name)->holds = v->type.dtype;
-    }
-}
-
 /* ---- what is known of indices ------------------------------------------------------------------------------------------ */
-
-static const tn_trange *grid_range(const lower *L, const tn_tvalue *v)
-{
-    for (size_t i = 0; i < L->kernel->grid.len; i++)
-        if (L->kernel->grid.at[i].value == v)
-            return &L->kernel->grid.at[i];
-    return NULL;
-}
-
-/* v is the start of a fold's range: its limit and step. */
-static bool fold_range(const tn_tvalue *v, const tn_tvalue **limit, int64_t *step)
-{
-    if (v->def || !v->block || !v->block->parent || v->block->parent->code != TN_T_fold || v->block != v->block->parent->region[0])
-        return false;
-    const tn_top *fold = v->block->parent;
-    int64_t i = v - v->block->arg;
-    *limit = fold->operand[i];
-    *step = fold->step[i].size;
-    return true;
-}
-
-tn_dim lower_value_dim(const lower *L, const tn_tvalue *v)
-{
-    if (v->def && v->def->code == TN_T_size)
-        return v->def->dim;
-    if (v->def && v->def->code == TN_T_const && v->type.rank == 0)
-        return tn_dim_const(L->session, v->def->number.i);
-    return NULL;
-}
-
-/* v is the index of a `for` that starts at 0 and walks by a constant: the same. */
-static bool for_range(const tn_tvalue *v, const tn_tvalue **limit, int64_t *step)
-{
-    if (v->def || !v->block || !v->block->parent || v->block->parent->code != TN_T_for || v != &v->block->arg[0])
-        return false;
-    const tn_top *loop = v->block->parent, *lo = loop->operand[0]->def, *by = loop->operand[2]->def;
-    if (!lo || lo->code != TN_T_const || lo->number.i != 0 || !by || by->code != TN_T_const || by->number.i <= 0)
-        return false;
-    *limit = loop->operand[1];
-    *step = by->number.i;
-    return true;
-}
-
-/* The limit of a range variable as a dimension, and its step; NULL if v is none. */
-static tn_dim range_of(const lower *L, const tn_tvalue *v, int64_t *step)
-{
-    const tn_trange *g = grid_range(L, v);
-    const tn_tvalue *limit;
-    if (g) {
-        *step = g->step.size;
-        return g->limit;
-    }
-    return fold_range(v, &limit, step) || for_range(v, &limit, step) ? lower_value_dim(L, limit) : NULL;
-}
-
-/* v >= 0, by what it is made of; depth: of the search, which doubles with each. Sums and products wrap in narrow types; x / 0 is -1. */
-static bool not_negative_within(const lower *L, const tn_tvalue *v, int depth)
-{
-    int64_t step;
-    const tn_tvalue *limit;
-    if (grid_range(L, v) || fold_range(v, &limit, &step) || for_range(v, &limit, &step))
-        return true;
-    const tn_top *op = v->def;
-    if (!op || depth == 0)
-        return false;
-    if (op->code == TN_T_const)
-        return op->number.i >= 0;
-    if (op->code == TN_T_size)
-        return op->dim->lo >= 0;
-    if (op->code == TN_T_range || op->code == TN_T_broadcast)
-        return not_negative_within(L, op->operand[0], depth - 1);
-    if (op->code != TN_T_map || op->noperands != 2)
-        return false;
-    bool a = not_negative_within(L, op->operand[0], depth - 1), b = not_negative_within(L, op->operand[1], depth - 1);
-    tn_dim divisor = lower_value_dim(L, op->operand[1]);
-    switch (op->fn) {
-    case TN_S_max:
-        return a || b;
-    case TN_S_min:
-        return a && b;
-    case TN_S_add:
-    case TN_S_mul:
-        return a && b && v->type.dtype == TN_I64;
-    case TN_S_rem:
-        return a;
-    case TN_S_div:
-        return a && divisor && divisor->lo > 0;
-    default:
-        return false;
-    }
-}
-
-static bool not_negative(const lower *L, const tn_tvalue *v) { return not_negative_within(L, v, 8); }
 
 static bool subscript_bound(const tn_top *access, int axis, axis_bound *out)
 {
@@ -252,31 +56,13 @@ static axis_bound range_bound(const lower *L, const tn_top *fold, const tn_tvalu
     return limit ? (axis_bound){&fold->region[0]->arg[range], limit} : (axis_bound){NULL, NULL};
 }
 
-/* Records start + index < limit, if the bound says anything. */
-void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index)
-{
-    if (bound->start)
-        TN_PUSH(&L->arena, &L->facts, ((fact){bound->start, index, bound->limit}));
-}
-
-/* start + index < limit for every iteration: recorded, or by constants. */
-static bool known_below(const lower *L, const tn_tvalue *start, const tn_lvalue *index, tn_dim limit)
-{
-    for (size_t i = L->facts.len; i-- > 0;) {
-        const fact *f = &L->facts.at[i];
-        if (f->start == start && f->index == index && tn_dim_le(L->session, f->limit, limit))
-            return true;
-    }
-    return false;
-}
-
 /* Opens the bound of an axis: how many of its `extent` elements exist. Records the fact through `index` when the loop is open. */
 tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis_bound *bound)
 {
     if (!bound->start)
         return tn_l_index(b, extent);
     int64_t step, start;
-    tn_dim range = range_of(L, bound->start, &step);
+    tn_dim range = lower_range_of(L, bound->start, &step);
     tn_dim limit = bound->limit;
     bool constant_start = bound->start->def && bound->start->def->code == TN_T_const;
     start = constant_start ? bound->start->def->number.i : 0;
@@ -292,155 +78,13 @@ tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis
 
 /* ---- elements ------------------------------------------------------------------------------------------------------------ */
 
-static int depth_of(const tn_lvalue *v)
-{
-    int depth = 0;
-    for (const tn_lblock *block = v->block; block && block->parent; block = block->parent->block)
-        depth++;
-    return depth;
-}
 
-/* Sums the terms, outermost first, so that hoisting leaves one addition in the innermost loop. */
-typedef struct sum {
-    tn_lvalue *term[2 * TN_MAX_RANK + 2];
-    int n;
-} sum;
-
-static void sum_add(sum *s, tn_lvalue *term)
-{
-    int at = s->n++, depth = depth_of(term);
-    assert(s->n <= (int)TN_COUNT(s->term));
-    for (; at > 0 && depth_of(s->term[at - 1]) > depth; at--)
-        s->term[at] = s->term[at - 1];
-    s->term[at] = term;
-}
-
-static tn_lvalue *sum_value(tn_lbuilder *b, const sum *s)
-{
-    tn_lvalue *v = s->n ? s->term[0] : tn_l_index(b, 0);
-    for (int i = 1; i < s->n; i++)
-        v = tn_l_fn2(b, TN_S_add, v, s->term[i]);
-    return v;
-}
-
-tn_lvalue *lower_and(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y)
-{
-    return !x ? y : !y ? x : tn_l_fn2(b, TN_S_and, x, y);
-}
-
-static tn_lvalue *times_dim(lower *L, tn_lbuilder *b, tn_lvalue *x, tn_dim d)
-{
-    return tn_l_fn2(b, TN_S_mul, x, lower_dim(L, d));
-}
-
-static tn_lvalue *subscript_index(lower *L, tn_lbuilder *b, const tn_subscript *s, tn_lvalue *const *idx, tn_lvalue **exists)
-{
-    if (s->block) {
-        element start = lower_element(L, b, s->value, NULL);
-        *exists = lower_and(b, *exists, start.present);
-        return tn_l_fn2(b, TN_S_add, start.value, idx[s->axis[0]]);
-    }
-    tn_lvalue *at[TN_TILE_RANK];
-    for (int i = 0; i < s->naxes; i++)
-        at[i] = idx[s->axis[i]];
-    element e = lower_element(L, b, s->value, at);
-    *exists = lower_and(b, *exists, e.present);
-    return tn_l_cast(b, e.value, TN_I64);
-}
-
-static tn_lvalue *check_subscript(lower *L, tn_lbuilder *b, const tn_top *op, int d, tn_lvalue *const *idx, tn_lvalue *index)
-{
-    const tn_subscript *s = &op->subscript[d];
-    tn_dim shape = op->view->shape[d];
-    if (s->inside)
-        return NULL;
-    int64_t constant;
-    tn_lvalue *ok = NULL;
-    bool is_const = tn_l_is_const(index, &constant);
-    bool below = s->block ? known_below(L, s->value, idx[s->axis[0]], shape) : false;
-    if (!s->block && s->naxes == 0) { /* a range variable of step 1 is below its limit */
-        int64_t step;
-        tn_dim range = range_of(L, s->value, &step);
-        below = range && step >= 1 && tn_dim_le(L->session, range, shape);
-    }
-    if (is_const && tn_dim_is_const(shape))
-        below = constant < shape->value;
-    if (!below)
-        ok = tn_l_fn2(b, TN_S_lt, index, lower_dim(L, shape));
-    if (!(is_const && constant >= 0) && !not_negative(L, s->value))
-        ok = lower_and(b, ok, tn_l_fn2(b, TN_S_ge, index, tn_l_index(b, 0)));
-    return ok;
-}
-
-static tn_lvalue *check_guard(lower *L, tn_lbuilder *b, const tn_view *view, const tn_guard *g, tn_lvalue *const *index)
-{
-    sum s = {.n = 0};
-    if (!tn_dim_is(g->base, 0))
-        sum_add(&s, lower_dim(L, g->base));
-    for (int d = 0; d < view->rank; d++)
-        if (!tn_dim_is(g->coef[d], 0))
-            sum_add(&s, times_dim(L, b, index[d], g->coef[d]));
-    tn_lvalue *at = sum_value(b, &s);
-    return lower_and(b, tn_l_fn2(b, TN_S_ge, at, tn_l_index(b, 0)), tn_l_fn2(b, TN_S_lt, at, lower_dim(L, g->limit)));
-}
-
-static tn_lvalue *packed_offset(lower *L, tn_lbuilder *b, const tn_view *view, tn_lvalue *const *index)
-{
-    int r = view->rank;
-    tn_lvalue *panel = tn_l_index(b, view->panel), *n = index[r - 1];
-    tn_lvalue *row = tn_l_fn2(b, TN_S_add, times_dim(L, b, tn_l_fn2(b, TN_S_div, n, panel), view->shape[r - 2]), index[r - 2]);
-    sum s = {.n = 0};
-    sum_add(&s, lower_dim(L, view->offset));
-    for (int d = 0; d < r - 2; d++)
-        sum_add(&s, times_dim(L, b, index[d], view->stride[d]));
-    sum_add(&s, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, row, panel), tn_l_fn2(b, TN_S_rem, n, panel)));
-    return sum_value(b, &s);
-}
-
-access lower_resolve(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    const tn_view *view = op->view;
-    tn_lvalue *index[TN_MAX_RANK];
-    access a = {NULL, NULL};
-    sum s = {.n = 0};
-    if (!tn_dim_is(view->offset, 0))
-        sum_add(&s, lower_dim(L, view->offset));
-    for (int d = 0; d < view->rank; d++) {
-        const tn_subscript *sub = &op->subscript[d];
-        index[d] = subscript_index(L, b, sub, idx, &a.exists);
-        a.exists = lower_and(b, a.exists, check_subscript(L, b, op, d, idx, index[d]));
-        if (tn_dim_is(view->stride[d], 0))
-            continue;
-        if (sub->block) { /* start and index apart: the start's part leaves the loops */
-            sum_add(&s, times_dim(L, b, lower_scalar(L, b, sub->value), view->stride[d]));
-            sum_add(&s, times_dim(L, b, idx[sub->axis[0]], view->stride[d]));
-        } else {
-            sum_add(&s, times_dim(L, b, index[d], view->stride[d]));
-        }
-    }
-    for (int g = 0; g < view->nguards; g++)
-        a.exists = lower_and(b, a.exists, check_guard(L, b, view, &view->guard[g], index));
-    a.offset = view->panel ? packed_offset(L, b, view, index) : sum_value(b, &s);
-    return a;
-}
-
-static element load_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    access a = lower_resolve(L, b, op, idx);
-    const tn_view *view = op->view;
-    lower_prefetch_ahead(L, b, op, L->buffer[view->buffer], a.offset);
-    tn_dtype dtype = op->result->type.dtype;
-    tn_lvalue *other = a.exists && view->padded ? tn_l_const(b, tn_lscalar(dtype), view->padding) : NULL;
-    tn_lvalue *v = tn_l_load(b, L->buffer[view->buffer], a.offset, 1, a.exists, other);
-    return (element){v, view->padded ? NULL : a.exists};
-}
-
-bool lower_copies(const lower *L, const tn_top *store) { return L->aside.store == store && L->aside.copying; }
+bool lower_copies(const lower *L, const tn_top *store) { return CPU(L)->aside.store == store && CPU(L)->aside.copying; }
 
 /* From or to where a store's values are put aside. */
 static element take_from_aside(const lower *L, tn_lbuilder *b, int rank, tn_lvalue *const *idx)
 {
-    const aside *a = &L->aside;
+    const aside *a = &CPU(L)->aside;
     element e = {tn_l_load(b, a->value->buffer, lower_place_offset(b, a->value, rank, idx), 1, NULL, NULL), NULL};
     if (a->some)
         e.present = tn_l_cast(b, tn_l_load(b, a->stored->buffer, lower_place_offset(b, a->stored, rank, idx), 1, NULL, NULL), TN_BOOL);
@@ -449,7 +93,7 @@ static element take_from_aside(const lower *L, tn_lbuilder *b, int rank, tn_lval
 
 static void put_aside(lower *L, tn_lbuilder *b, int rank, tn_lvalue *const *idx, element e)
 {
-    aside *a = &L->aside;
+    aside *a = &CPU(L)->aside;
     tn_l_store(b, a->value->buffer, lower_place_offset(b, a->value, rank, idx), e.value, NULL);
     if (e.present)
         tn_l_store(b, a->stored->buffer, lower_place_offset(b, a->stored, rank, idx), tn_l_cast(b, e.present, a->stored->buffer->type.dtype), NULL);
@@ -463,8 +107,8 @@ void lower_write(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *i
     e.present = lower_and(b, to->exists, e.present);
     if (lower_copies(L, op)) {
         e = take_from_aside(L, b, type->rank, idx);
-    } else if (L->aside.store == op) {
-        tn_lop *branch = tn_l_if(&in, L->aside.apart);
+    } else if (CPU(L)->aside.store == op) {
+        tn_lop *branch = tn_l_if(&in, CPU(L)->aside.apart);
         tn_lbuilder otherwise = tn_l_in(&in, branch->region[1]);
         put_aside(L, &otherwise, type->rank, idx, e);
         in = tn_l_in(&in, branch->region[0]);
@@ -487,267 +131,6 @@ static void store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue 
 
 void lower_store_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx) { store_element(L, b, op, idx, NULL); }
 
-/* An operand of an operation that chooses among its operands: pointers count from where the result's do. */
-static element operand_element(lower *L, tn_lbuilder *b, const tn_top *op, int i, tn_lvalue *const *idx)
-{
-    const tn_tvalue *x = op->operand[i];
-    element e = lower_element(L, b, x, idx);
-    if (x->type.pointer)
-        e.value = lower_rebase(L, b, e.value, lower_root(L, x), lower_root(L, op->result), x->type.dtype);
-    return e;
-}
-
-static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    tn_lvalue *x[3], *present = NULL;
-    element e[3];
-    for (int i = 0; i < op->noperands; i++) {
-        e[i] = operand_element(L, b, op, i, idx);
-        x[i] = e[i].value;
-    }
-    if (op->fn == TN_S_select) {
-        if (e[1].present || e[2].present) {
-            tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
-            present = tn_l_fn3(b, TN_S_select, x[0], e[1].present ? e[1].present : yes, e[2].present ? e[2].present : yes);
-        }
-        present = lower_and(b, present, e[0].present);
-    } else {
-        for (int i = 0; i < op->noperands; i++)
-            present = lower_and(b, present, e[i].present);
-    }
-    return (element){tn_l_fn(b, op->fn, x, op->noperands), present};
-}
-
-/* Element i of `op`'s operand at the operand's indices `at`, from a linear index over its extents. */
-static void delinearise(tn_lbuilder *b, const tn_ttype *type, tn_lvalue *linear, tn_lvalue **at)
-{
-    for (int i = type->rank; i-- > 0;) {
-        tn_lvalue *extent = tn_l_index(b, type->extent[i].size);
-        at[i] = i ? tn_l_fn2(b, TN_S_rem, linear, extent) : linear;
-        linear = tn_l_fn2(b, TN_S_div, linear, extent);
-    }
-}
-
-static void reshape_index(tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, tn_lvalue **at)
-{
-    const tn_ttype *from = &op->operand[0]->type, *to = &op->result->type;
-    tn_lvalue *zero = tn_l_index(b, 0);
-    int i = 0, j = 0;
-    while (i < from->rank || j < to->rank) { /* only unit axes come and go */
-        if (j < to->rank && to->extent[j].size == 1)
-            j++;
-        else if (i < from->rank && from->extent[i].size == 1)
-            at[i++] = zero;
-        else if (i < from->rank && j < to->rank && from->extent[i].size == to->extent[j].size)
-            at[i++] = idx[j++];
-        else
-            break;
-    }
-    if (i < from->rank || j < to->rank) {
-        tn_lvalue *linear = zero;
-        for (int k = 0; k < to->rank; k++)
-            linear = tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, linear, tn_l_index(b, to->extent[k].size)), idx[k]);
-        delinearise(b, from, linear, at);
-    }
-}
-
-const tn_tvalue *lower_moved(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx, tn_lvalue **at)
-{
-    const tn_top *op = v->def;
-    int rank = v->type.rank;
-    switch (op->code) {
-    case TN_T_assume:
-        for (int i = 0; i < rank; i++)
-            at[i] = idx[i];
-        break;
-    case TN_T_broadcast:
-        for (int i = 0; i < op->naxes; i++)
-            at[i] = op->operand[0]->type.extent[i].size == 1 && v->type.extent[op->axis[i]].size != 1 ? tn_l_index(b, 0) : idx[op->axis[i]];
-        break;
-    case TN_T_permute:
-        for (int i = 0; i < rank; i++)
-            at[op->axis[i]] = idx[i];
-        break;
-    case TN_T_reshape:
-        reshape_index(b, op, idx, at);
-        break;
-    case TN_T_split:
-        for (int i = 0; i < rank; i++)
-            at[i] = idx[i];
-        at[rank] = tn_l_index(b, v - op->result);
-        break;
-    case TN_T_slice:
-        for (int i = 0; i < rank; i++)
-            at[i] = i == op->axis[0] ? tn_l_fn2(b, TN_S_add, idx[i], tn_l_index(b, op->number.i)) : idx[i];
-        break;
-    default:
-        (void)L;
-        return NULL;
-    }
-    return op->operand[0];
-}
-
-/* first ? x : y, each with its own state. */
-static element choose(tn_lbuilder *b, tn_lvalue *first, element x, element y)
-{
-    element e = {tn_l_fn3(b, TN_S_select, first, x.value, y.value), NULL};
-    if (x.present || y.present) {
-        tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
-        e.present = tn_l_fn3(b, TN_S_select, first, x.present ? x.present : yes, y.present ? y.present : yes);
-    }
-    return e;
-}
-
-static element join_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    element x = operand_element(L, b, op, 0, idx), y = operand_element(L, b, op, 1, idx);
-    tn_lvalue *first = tn_l_fn2(b, TN_S_eq, idx[op->result->type.rank - 1], tn_l_index(b, 0));
-    return choose(b, first, x, y);
-}
-
-static element cat_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    int axis = op->axis[0], rank = op->result->type.rank;
-    tn_lvalue *size = tn_l_index(b, op->operand[0]->type.extent[axis].size), *one = tn_l_index(b, 1), *zero = tn_l_index(b, 0);
-    tn_lvalue *first = tn_l_fn2(b, TN_S_lt, idx[axis], size);
-    tn_lvalue *at[2][TN_TILE_RANK];
-    for (int i = 0; i < rank; i++)
-        at[0][i] = at[1][i] = idx[i];
-    /* Both sides are computed; each at an index inside it. */
-    at[0][axis] = tn_l_fn2(b, TN_S_min, idx[axis], tn_l_fn2(b, TN_S_sub, size, one));
-    at[1][axis] = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, idx[axis], size), zero);
-    element x = operand_element(L, b, op, 0, at[0]), y = operand_element(L, b, op, 1, at[1]);
-    return choose(b, first, x, y);
-}
-
-tn_lvalue *lower_frozen(tn_lbuilder *b, element e)
-{
-    if (!e.present)
-        return e.value;
-    tn_dtype dtype = e.value->type.dtype;
-    return tn_l_fn3(b, TN_S_select, e.present, e.value, tn_l_const(b, tn_lscalar(dtype), tn_number_from_int(dtype, 0)));
-}
-
-/* The source is read like memory: absent elements of it are 0. */
-static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
-{
-    element index = lower_element(L, b, op->operand[1], idx);
-    tn_lvalue *j = tn_l_cast(b, lower_frozen(b, index), TN_I64), *at[TN_TILE_RANK];
-    int rank = op->operand[0]->type.rank;
-    int64_t extent = op->operand[0]->type.extent[op->axis[0]].size;
-    if (L->kernel->overlap) { /* a user's index may be any: some element, never memory that is not the tile's */
-        bool power = (extent & (extent - 1)) == 0;
-        tn_lvalue *last = tn_l_index(b, extent - 1);
-        j = power ? tn_l_fn2(b, TN_S_and, j, last) : tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_min, j, last), tn_l_index(b, 0));
-    }
-    for (int i = 0; i < rank; i++)
-        at[i] = i == op->axis[0] ? j : idx[i];
-    const place *p = tn_map_get(&L->gathered, TN_KEY(op));
-    if (p)
-        return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, rank, at), 1, NULL, NULL), index.present};
-    return (element){lower_frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
-}
-
-element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
-{
-    const tn_top *op = v->def;
-    tn_lvalue *at[TN_TILE_RANK];
-    const tn_tvalue *from = lower_moved(L, b, v, idx, at);
-    if (from)
-        return lower_element(L, b, from, at);
-    switch (op->code) {
-    case TN_T_const:
-        return (element){tn_l_const(b, tn_lscalar(v->type.dtype), op->number), NULL};
-    case TN_T_size:
-        return (element){lower_dim(L, op->dim), NULL};
-    case TN_T_range:
-        return (element){tn_l_fn2(b, TN_S_add, lower_scalar(L, b, op->operand[0]), idx[0]), NULL};
-    case TN_T_load:
-        return load_element(L, b, op, idx);
-    case TN_T_map:
-        return map_element(L, b, op, idx);
-    case TN_T_cast: {
-        element e = lower_element(L, b, op->operand[0], idx);
-        return (element){tn_l_cast(b, e.value, v->type.dtype), e.present};
-    }
-    case TN_T_addptr:
-        return lower_pointer_element(L, b, v, idx);
-    case TN_T_load_ptr:
-        return lower_load_ptr_element(L, b, op, idx);
-    case TN_T_bitcast: {
-        if (v->type.pointer || op->operand[0]->type.pointer)
-            return lower_pointer_element(L, b, v, idx);
-        element e = lower_element(L, b, op->operand[0], idx);
-        return (element){tn_l_bitcast(b, e.value, tn_lscalar(v->type.dtype)), e.present};
-    }
-    case TN_T_join:
-        return join_element(L, b, op, idx);
-    case TN_T_cat:
-        return cat_element(L, b, op, idx);
-    case TN_T_gather:
-        return gather_element(L, b, op, idx);
-    default:
-        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: '%s' has no CPU lowering", L->kernel->name, tn_top_name(op->code));
-        return (element){tn_l_const(b, tn_lscalar(v->type.dtype), tn_number_from_int(v->type.dtype, 0)), NULL};
-    }
-}
-
-/* A memo entry lives until the nest that made it closes. */
-static const memo_entry *memo_find(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx)
-{
-    size_t *head = tn_map_get(&L->memo_head, TN_KEY(v));
-    for (size_t at = head ? *head : 0; at; at = L->memo.at[at - 1].prev) {
-        const memo_entry *e = &L->memo.at[at - 1];
-        bool same = true;
-        for (int i = 0; i < v->type.rank; i++)
-            same &= e->index[i] == idx[i] || v->type.extent[i].size == 1;
-        if (same)
-            return e;
-    }
-    return NULL;
-}
-
-bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element *out)
-{
-    const memo_entry *e = memo_find(L, v, idx);
-    if (e)
-        *out = e->element;
-    return e != NULL;
-}
-
-void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value)
-{
-    void **cell = tn_map_at(&L->memo_head, TN_KEY(v));
-    if (!*cell)
-        *cell = TN_NEW(&L->arena, size_t);
-    size_t *head = *cell;
-    memo_entry e = {.value = v, .element = value, .prev = *head};
-    for (int i = 0; i < v->type.rank; i++)
-        e.index[i] = idx[i];
-    TN_PUSH(&L->arena, &L->memo, e);
-    *head = L->memo.len;
-}
-
-scope lower_open(const lower *L) { return (scope){L->memo.len, L->facts.len}; }
-
-void lower_close(lower *L, scope s)
-{
-    while (L->memo.len > s.memo) {
-        const memo_entry *e = &L->memo.at[--L->memo.len];
-        *(size_t *)tn_map_get(&L->memo_head, TN_KEY(e->value)) = e->prev;
-    }
-    L->facts.len = s.facts;
-}
-
-tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx)
-{
-    sum s = {.n = 0};
-    for (int i = 0; i < rank; i++)
-        if (p->stride[i])
-            sum_add(&s, tn_l_fn2(b, TN_S_mul, idx[i], tn_l_index(b, p->stride[i])));
-    return sum_value(b, &s);
-}
-
 static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     tn_lvalue *present = p->present ? tn_l_load(b, p->present->buffer, lower_place_offset(b, p->present, v->type.rank, idx), 1, NULL, NULL)
@@ -759,23 +142,6 @@ static element place_element(lower *L, tn_lbuilder *b, const place *p, const tn_
         value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
     return (element){value, present};
 }
-
-element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
-{
-    tn_lvalue *scalar = tn_map_get(&L->scalars, TN_KEY(v));
-    if (scalar)
-        return (element){scalar, NULL};
-    const memo_entry *found = memo_find(L, v, idx);
-    if (found)
-        return found->element;
-    const place *p = tn_map_get(&L->places, TN_KEY(v));
-    element e = p ? place_element(L, b, p, v, idx) : lower_compute_element(L, b, v, idx);
-    if (L->status == TN_OK)
-        lower_memo(L, v, idx, e);
-    return e;
-}
-
-tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return lower_frozen(b, lower_element(L, b, v, NULL)); }
 
 /* ---- nests ----------------------------------------------------------------------------------------------------------------- */
 
@@ -1087,31 +453,7 @@ void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place
     lower_close(L, s);
 }
 
-void lower_set_place(lower *L, const tn_tvalue *v, place *p) { *tn_map_at(&L->places, TN_KEY(v)) = p; }
-
 /* ---- combine ---------------------------------------------------------------------------------------------------------------- */
-
-void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x)
-{
-    scope s = lower_open(L);
-    tn_lvalue *old[16];
-    for (int i = 0; i < n; i++) {
-        old[i] = tn_l_load(b, acc[i], offset, 1, NULL, NULL);
-        lower_memo(L, &combine->arg[i], NULL, (element){old[i], NULL});
-        lower_memo(L, &combine->arg[n + i], NULL, (element){x[i].value, NULL});
-    }
-    tn_lvalue *result[16], *present = NULL;
-    for (int i = 0; i < n; i++)
-        present = lower_and(b, present, x[i].present); /* a tuple exists if all of it does */
-    for (int i = 0; i < n; i++) {
-        result[i] = lower_scalar(L, b, combine->last->operand[i]);
-        if (present)
-            result[i] = tn_l_fn3(b, TN_S_select, present, result[i], old[i]);
-    }
-    for (int i = 0; i < n; i++)
-        tn_l_store(b, acc[i], offset, result[i], NULL);
-    lower_close(L, s);
-}
 
 /* ---- folds and reductions ----------------------------------------------------------------------------------------------------- */
 
@@ -1202,7 +544,7 @@ static tn_lvalue *below_limits(lower *L, tn_lbuilder *b, const folding *f, tn_lv
                 continue;
             const tn_tvalue *start = &f->op->region[0]->arg[range];
             axis_bound bound = range_bound(L, f->op, f->value[i], a);
-            if (bound.start && (known_below(L, start, idx[a], bound.limit) ||
+            if (bound.start && (lower_known_below(L, start, idx[a], bound.limit) ||
                                 (tn_l_is_const(lower_axis_count(L, b, type->extent[a].size, &bound), &n) && n == type->extent[a].size)))
                 continue;
             tn_lvalue *at = tn_l_fn2(b, TN_S_add, lower_scalar(L, b, start), idx[a]);
@@ -1649,7 +991,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     if (!tn_l_is_const(step, &by)) /* a user's, at launch: one that does not go up would never end */
         hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, step, tn_l_const(b, tn_lscalar(step->type.dtype), tn_number_from_int(step->type.dtype, 0))),
                       tn_l_cast(b, hi, TN_I64), tn_l_cast(b, lo, TN_I64));
-    size_t copied = L->copied.len;
+    size_t copied = CPU(L)->copied.len;
     lower_copy_operands(L, b, op->region[0]);
     bool once = tn_l_is_const(lo, &from) && tn_l_is_const(hi, &to) && tn_l_is_const(step, &by) && from < to && to - from <= by;
     tn_lbuilder in = *b;
@@ -1678,7 +1020,7 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
         state[i]->root = lower_root(L, &op->result[i]);
         lower_materialise(L, b, op->operand[i], state[i]);
     }
-    size_t copied = L->copied.len;
+    size_t copied = CPU(L)->copied.len;
     lower_copy_operands(L, b, op->region[1]);
     tn_lop *loop = tn_l_while(b);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
@@ -1718,37 +1060,6 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
 }
 
 /* ---- loads that a store disturbs ------------------------------------------------------------------------------------------------------ */
-
-bool lower_same_access(const tn_top *a, const tn_top *b)
-{
-    if (a->view->rank != b->view->rank || a->view->offset != b->view->offset || a->view->panel != b->view->panel)
-        return false;
-    for (int d = 0; d < a->view->rank; d++) {
-        const tn_subscript *x = &a->subscript[d], *y = &b->subscript[d];
-        if (a->view->stride[d] != b->view->stride[d] || x->value != y->value || x->block != y->block || x->naxes != y->naxes)
-            return false;
-        for (int i = 0; i < x->naxes; i++)
-            if (x->axis[i] != y->axis[i])
-                return false;
-    }
-    return true;
-}
-
-/* op, or something inside it, reads a value of the set. */
-bool lower_depends_on(const tn_top *op, const tn_map *marked)
-{
-    for (int i = 0; i < op->noperands; i++)
-        if (tn_map_get(marked, TN_KEY(op->operand[i])))
-            return true;
-    for (int d = 0; op->subscript && d < op->view->rank; d++)
-        if (tn_map_get(marked, TN_KEY(op->subscript[d].value)))
-            return true;
-    for (int r = 0; r < op->nregions; r++)
-        for (const tn_top *in = op->region[r]->first; in; in = in->next)
-            if (lower_depends_on(in, marked))
-                return true;
-    return false;
-}
 
 /* The operation is computed where it stands: what uses its results needs no load any more. */
 static bool is_done_at_once(const lower *L, const tn_top *op)
@@ -1899,29 +1210,14 @@ static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
     lower_survey(L, block);
     for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
-        L->nest++;
+        CPU(L)->nest++;
         lower_keep_before(L, b, op);
         lower_op(L, b, op);
         lower_keep_after(L);
     }
 }
 
-static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
-{
-    const tn_kernel *k = L->kernel;
-    tn_lvalue *program = loop->region[0]->arg;
-    for (size_t i = k->grid.len; i-- > 0;) {
-        const tn_trange *g = &k->grid.at[i];
-        tn_dim count = tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size));
-        tn_lvalue *n = lower_dim(L, count);
-        tn_lvalue *at = i == 0 ? program : tn_l_fn2(b, TN_S_rem, program, n);
-        if (tn_dim_is(count, 1))
-            at = tn_l_index(b, 0);
-        else if (i)
-            program = tn_l_fn2(b, TN_S_div, program, n);
-        *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
-    }
-}
+static void lower_body(lower *L, tn_lbuilder *b) { lower_block(L, b, L->kernel->body); }
 
 static void open_locals(lower *L, tn_lbuilder *b)
 {
@@ -1935,47 +1231,14 @@ static void open_locals(lower *L, tn_lbuilder *b)
     }
 }
 
-/* Our own buffers start at lines; what a user's pointer names starts at an element. */
-static int64_t alignment_of(const tn_kernel *kernel, tn_dtype dtype)
-{
-    return kernel->scalars.len ? tn_max(1, tn_dtype_bits(tn_dtype_real(dtype)) / 8) : 64;
-}
-
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
-    if (machine->gpu)
-        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: machine '%s' is a GPU, for which the Tile IR has no lowering yet; Loop IR with `threads` compiles", kernel->name,
-                        machine->name);
+    static const lower_target cpu = {"CPU", place_element, lower_prefetch_ahead, open_locals, lower_body};
+    assert(!machine->gpu);
     TN_TRY(tn_tile_bind(kernel));
-    lower state = {.session = session, .kernel = kernel, .machine = machine}, *L = &state;
+    cpu_lower state = {.base = {.target = &cpu, .session = session, .kernel = kernel, .machine = machine}};
+    lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
-    L->readers.arena = L->roots.arena = L->wide.arena = L->memory.arena = L->guarded.arena = &L->arena;
-    L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = L->pending.arena = L->operands.arena = &L->arena;
-    L->func = tn_lfunc_new(session, kernel->name);
-    lower_find_roots(L);
-    L->func->overlap = kernel->overlap || lower_writes_unknown(L, kernel->body);
-    L->buffer = TN_NEW_ARRAY(&L->arena, tn_lvalue *, kernel->buffers.len + 1);
-    for (size_t i = 0; i < kernel->buffers.len; i++) {
-        const tn_tbuffer *t = &kernel->buffers.at[i];
-        if (t->mode != TN_LOCAL)
-            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ && !L->func->overlap, alignment_of(kernel, t->dtype));
-    }
-    collect_symbols(L);
-    collect_scalars(L);
-    tn_lvalue *begin = tn_lfunc_index(L->func, "begin"), *end = tn_lfunc_index(L->func, "end");
-
-    tn_lbuilder b = tn_lbuilder_at_end(L->func, L->func->body);
-    tn_lop *loop = tn_l_for(&b, "program", begin, end, tn_l_index(&b, 1), TN_FOR_GRID);
-    L->entry = b; /* sizes are computed once, before the programs */
-    L->entry.before = loop;
-    lower_scalar_parameters(L);
-    open_locals(L, &L->entry);
-    tn_lbuilder in = tn_l_in(&b, loop->region[0]);
-    open_grid(L, &in, loop);
-    lower_block(L, &in, kernel->body);
-    tn_status status = L->status;
-    tn_arena_free(&L->arena);
-    if (status == TN_OK)
-        *out = L->func;
-    return status;
+    state.readers.arena = state.guarded.arena = state.pending.arena = state.operands.arena = &L->arena;
+    return lower_run(L, out);
 }

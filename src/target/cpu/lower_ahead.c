@@ -100,12 +100,12 @@ static bool is_read_again(lower *L, const tn_top *op)
         bytes *= type->extent[i].size;
     if (bytes < LEAST_BYTES || bytes > L->machine->l2_bytes / 2 || (op->view && op->view->panel))
         return false;
-    void **cell = tn_map_at(&L->readers, TN_KEY(op));
+    void **cell = tn_map_at(&CPU(L)->readers, TN_KEY(op));
     if (!*cell)
         *cell = TN_NEW(&L->arena, readers);
     readers *r = *cell;
-    if (r->last != L->nest) {
-        r->last = L->nest;
+    if (r->last != CPU(L)->nest) {
+        r->last = CPU(L)->nest;
         r->n++;
     }
     return r->n == 2;

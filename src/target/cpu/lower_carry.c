@@ -31,7 +31,7 @@ static int reads(const lower *L, const tn_tvalue *v, const tn_tvalue *arg, bool 
         return READS_NOT;
     if (--*budget <= 0)
         return READS_ELSEWHERE;
-    const tn_top *dot = tn_map_get(&L->pending, TN_KEY(v));
+    const tn_top *dot = tn_map_get(&CPU(L)->pending, TN_KEY(v));
     if (dot)
         return reads_of_operands(L, lower_dot_of(dot), arg, false, budget);
     return reads_of_operands(L, op, arg, same && lower_is_elementwise(op), budget);

@@ -571,7 +571,7 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     if (op->code == TN_T_dot && tn_schedule_get(schedule, op->label, "rows", 0) == 0)
         p.rows = even_rows(&p, machine->l1_bytes);
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
-    p.left = tn_map_get(&L->operands, TN_KEY(p.a));
+    p.left = tn_map_get(&CPU(L)->operands, TN_KEY(p.a));
     return p;
 }
 
@@ -617,7 +617,7 @@ static const place *copy_left(lower *L, tn_lbuilder *b, const product *p)
     element e = lower_element(L, &in, p->a, idx);
     tn_l_store(&in, to->buffer, lower_place_offset(&in, to, type.rank, idx), tn_l_cast(&in, or_zero(&in, e, p->a->type.dtype), p->type), NULL);
     lower_close(L, s);
-    *tn_map_at(&L->operands, TN_KEY(p->a)) = to;
+    *tn_map_at(&CPU(L)->operands, TN_KEY(p->a)) = to;
     return to;
 }
 
@@ -628,13 +628,13 @@ void lower_copy_operand(lower *L, tn_lbuilder *b, const tn_top *dot)
     if (p.left || is_plain(L, &p))
         return;
     copy_left(L, b, &p);
-    TN_PUSH(&L->arena, &L->copied, p.a);
+    TN_PUSH(&L->arena, &CPU(L)->copied, p.a);
 }
 
 void lower_forget_operands(lower *L, size_t from)
 {
-    while (L->copied.len > from)
-        *tn_map_at(&L->operands, TN_KEY(L->copied.at[--L->copied.len])) = NULL;
+    while (CPU(L)->copied.len > from)
+        *tn_map_at(&CPU(L)->operands, TN_KEY(CPU(L)->copied.at[--CPU(L)->copied.len])) = NULL;
 }
 
 static void zero_place(tn_lbuilder *b, const place *p, const tn_ttype *type)
@@ -654,7 +654,7 @@ static void compute_product(lower *L, tn_lbuilder *b, product *p)
         p->left = copy_left(L, b, p);
     emit_product(L, b, p);
     if (copies)
-        *tn_map_at(&L->operands, TN_KEY(p->a)) = NULL;
+        *tn_map_at(&CPU(L)->operands, TN_KEY(p->a)) = NULL;
 }
 
 static void product_into_place(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -711,7 +711,7 @@ static bool has_one_end(lower *L, const tn_top *op)
 void lower_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     if (has_one_end(L, op))
-        *tn_map_at(&L->pending, TN_KEY(op->result)) = (void *)op;
+        *tn_map_at(&CPU(L)->pending, TN_KEY(op->result)) = (void *)op;
     else
         product_into_place(L, b, op);
 }
@@ -722,7 +722,7 @@ static void find_pending(lower *L, const tn_tvalue *v, tn_map *seen, const tn_to
     if (*cell)
         return;
     *cell = (void *)v;
-    const tn_top *op = tn_map_get(&L->pending, TN_KEY(v));
+    const tn_top *op = tn_map_get(&CPU(L)->pending, TN_KEY(v));
     if (op && *n < 8)
         found[(*n)++] = op;
     else if (v->def && lower_is_elementwise(v->def))
@@ -747,7 +747,7 @@ static const tn_top *last_pending(lower *L, tn_lbuilder *b, const tn_tvalue *v)
     tn_map seen = {.arena = &L->arena};
     find_pending(L, v, &seen, found, &n);
     for (int i = 0; i < n; i++)
-        *tn_map_at(&L->pending, TN_KEY(found[i]->result)) = NULL;
+        *tn_map_at(&CPU(L)->pending, TN_KEY(found[i]->result)) = NULL;
     for (int i = 0; i < n - 1; i++)
         product_into_place(L, b, found[i]);
     return n ? found[n - 1] : NULL;

@@ -240,7 +240,7 @@ void lower_survey(lower *L, const tn_tblock *block)
             int first = 0;
             while (!(by.sinks >> first & 1))
                 first++;
-            TN_PUSH(&L->arena, &L->kept, ((kept){op->result, s.sink[first], NULL}));
+            TN_PUSH(&L->arena, &CPU(L)->kept, ((kept){op->result, s.sink[first], NULL}));
             by = (usage){UINT64_C(1) << first, false, false};
         }
         if (by.sinks)
@@ -278,8 +278,8 @@ bool lower_fills(lower *L, const tn_tvalue *from, const tn_tvalue *v, const axis
 
 void lower_fill(lower *L, tn_lbuilder *b, tn_lvalue *const *idx)
 {
-    for (size_t i = 0; i < L->filling.len; i++) {
-        kept *k = L->filling.at[i];
+    for (size_t i = 0; i < CPU(L)->filling.len; i++) {
+        kept *k = CPU(L)->filling.at[i];
         element e = lower_element(L, b, k->value, idx);
         tn_l_store(b, k->place->buffer, lower_place_offset(b, k->place, k->value->type.rank, idx), e.value, NULL);
     }
@@ -303,15 +303,15 @@ static void fill_alone(lower *L, tn_lbuilder *b, kept *k)
 
 void lower_keep_before(lower *L, tn_lbuilder *b, const tn_top *op)
 {
-    L->filling.len = 0;
-    for (size_t i = L->kept.len; i-- > 0;) { /* the survey went backwards */
-        kept *k = &L->kept.at[i];
+    CPU(L)->filling.len = 0;
+    for (size_t i = CPU(L)->kept.len; i-- > 0;) { /* the survey went backwards */
+        kept *k = &CPU(L)->kept.at[i];
         if (k->first != op)
             continue;
         k->place = lower_new_place(L, b, &k->value->type, "kept");
         k->place->kept = true;
         if (lower_nest_fills(L, op, k->value))
-            TN_PUSH(&L->arena, &L->filling, k);
+            TN_PUSH(&L->arena, &CPU(L)->filling, k);
         else
             fill_alone(L, b, k);
     }
@@ -319,17 +319,17 @@ void lower_keep_before(lower *L, tn_lbuilder *b, const tn_top *op)
 
 void lower_keep_after(lower *L)
 {
-    for (size_t i = 0; i < L->filling.len; i++)
-        lower_set_place(L, L->filling.at[i]->value, L->filling.at[i]->place);
-    L->filling.len = 0;
+    for (size_t i = 0; i < CPU(L)->filling.len; i++)
+        lower_set_place(L, CPU(L)->filling.at[i]->value, CPU(L)->filling.at[i]->place);
+    CPU(L)->filling.len = 0;
 }
 
 /* ---- what is read when ---------------------------------------------------------------------------------------------------------------------- */
 
 bool lower_keeps_marked(const lower *L, const tn_top *op, const tn_map *marked)
 {
-    for (size_t i = 0; i < L->kept.len; i++)
-        if (L->kept.at[i].first == op && lower_depends_on(L->kept.at[i].value->def, marked))
+    for (size_t i = 0; i < CPU(L)->kept.len; i++)
+        if (CPU(L)->kept.at[i].first == op && lower_depends_on(CPU(L)->kept.at[i].value->def, marked))
             return true;
     return false;
 }
@@ -374,8 +374,8 @@ static bool presence_reads(const tn_tvalue *v, int *budget)
 bool lower_keeps_all_of(const lower *L, const tn_top *op)
 {
     int budget = BUDGET;
-    for (size_t i = 0; i < L->kept.len; i++)
-        if (L->kept.at[i].value == op->result)
+    for (size_t i = 0; i < CPU(L)->kept.len; i++)
+        if (CPU(L)->kept.at[i].value == op->result)
             return !presence_reads(op->result, &budget);
     return false;
 }

@@ -1,0 +1,68 @@
+/* Tile IR -> Loop IR: what is the same for every target around the programs. */
+#include "target/lower/lower.h"
+
+tn_status tn_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
+{
+    return (machine->gpu ? tn_gpu_lower : tn_cpu_lower)(session, kernel, machine, out);
+}
+
+static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
+{
+    const tn_kernel *k = L->kernel;
+    tn_lvalue *program = loop->region[0]->arg;
+    for (size_t i = k->grid.len; i-- > 0;) {
+        const tn_trange *g = &k->grid.at[i];
+        tn_dim count = tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size));
+        tn_lvalue *n = lower_dim(L, count);
+        tn_lvalue *at = i == 0 ? program : tn_l_fn2(b, TN_S_rem, program, n);
+        if (tn_dim_is(count, 1))
+            at = tn_l_index(b, 0);
+        else if (i)
+            program = tn_l_fn2(b, TN_S_div, program, n);
+        *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
+    }
+}
+
+/* Our own buffers start at lines; what a user's pointer names starts at an element. */
+static int64_t alignment_of(const tn_kernel *kernel, tn_dtype dtype)
+{
+    return kernel->scalars.len ? tn_max(1, tn_dtype_bits(tn_dtype_real(dtype)) / 8) : 64;
+}
+
+static void open_buffers(lower *L)
+{
+    const tn_kernel *kernel = L->kernel;
+    L->buffer = TN_NEW_ARRAY(&L->arena, tn_lvalue *, kernel->buffers.len + 1);
+    for (size_t i = 0; i < kernel->buffers.len; i++) {
+        const tn_tbuffer *t = &kernel->buffers.at[i];
+        if (t->mode != TN_LOCAL)
+            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ && !L->func->overlap, alignment_of(kernel, t->dtype));
+    }
+}
+
+tn_status lower_run(lower *L, tn_lfunc **out)
+{
+    L->roots.arena = L->wide.arena = L->memory.arena = L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = &L->arena;
+    L->func = tn_lfunc_new(L->session, L->kernel->name);
+    lower_find_roots(L);
+    L->func->overlap = L->kernel->overlap || lower_writes_unknown(L, L->kernel->body);
+    open_buffers(L);
+    lower_collect_symbols(L);
+    lower_collect_scalars(L);
+    tn_lvalue *begin = tn_lfunc_index(L->func, "begin"), *end = tn_lfunc_index(L->func, "end");
+
+    tn_lbuilder b = tn_lbuilder_at_end(L->func, L->func->body);
+    tn_lop *loop = tn_l_for(&b, "program", begin, end, tn_l_index(&b, 1), TN_FOR_GRID);
+    L->entry = b; /* sizes are computed once, before the programs */
+    L->entry.before = loop;
+    lower_scalar_parameters(L);
+    L->target->open_locals(L, &L->entry);
+    tn_lbuilder in = tn_l_in(&b, loop->region[0]);
+    open_grid(L, &in, loop);
+    L->target->body(L, &in);
+    tn_status status = L->status;
+    tn_arena_free(&L->arena);
+    if (status == TN_OK)
+        *out = L->func;
+    return status;
+}
