@@ -5,7 +5,8 @@
  * a loop's or branch's end shows of its beginning is used by the next round; there are few. Time is linear in the kernel's size.
  *
  * What passes a region's boundary is frozen: absent elements become zeros. So a value may take the place of one that a region gave only if all its
- * elements are known to be there. */
+ * elements are known to be there. In a fold nor may it if a range of the fold walks it: what a region gave counts past the limit too. And a fold that was
+ * walked by its range, and is not any more (the value of a decided select is a constant), is told where to end. */
 #include "tile/simplify.h"
 
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct simplifier {
     tn_map computed;       /* hash of an operation -> the last such one in sight */
     TN_VEC(entry) scope;   /* what `computed` held before, to leave a block */
     int64_t writes, *written; /* how many there were; by buffer: the last that may have changed it */
+    const tn_top *fold;    /* the innermost whose body is visited */
     bool combining;        /* in a region that combines: it uses nothing from outside that it did not use before */
     bool changed;          /* another round may find more */
     tn_rules rules;
@@ -113,14 +115,14 @@ static int root_of(const tn_top *op)
     return root;
 }
 
-static void learn(tn_top *op)
+void tn_learn(tn_top *op)
 {
     bool present = gives_present(op);
     for (int i = 0; i < op->nresults; i++)
         tn_fact_set(&op->result[i], present, op->result[i].type.pointer ? root_of(op) : TN_ROOT_UNKNOWN);
 }
 
-static void learn_parameters(const tn_kernel *kernel)
+void tn_learn_parameters(const tn_kernel *kernel)
 {
     for (size_t i = 0; i < kernel->grid.len; i++)
         tn_fact_set(kernel->grid.at[i].value, true, TN_ROOT_UNKNOWN);
@@ -279,6 +281,16 @@ static int trips_of(const tn_top *op)
     return lo >= hi ? 0 : !tn_add(lo, step, &next) || next >= hi ? 1 : 2;
 }
 
+/* May v be seen where a loop or a branch gave it? Not where the fold that both stand in would leave out a part of it. */
+static bool may_show(simplifier *s, tn_tvalue *v)
+{
+    resolve(&s->became, &v);
+    for (int a = 0; s->fold && a < v->type.rank; a++)
+        if (tn_fold_range_of(s->fold, v, a) >= 0)
+            return false;
+    return true;
+}
+
 /* Value number i keeps what it started with: the body yields it as it came, or the constant that it started as. */
 static bool stays(const tn_top *op, int i)
 {
@@ -294,7 +306,8 @@ static bool carry_stays(simplifier *s, tn_top *op, int i)
         return false;
     for (int r = 0; r < op->nregions; r++)
         replace(s, &op->region[r]->arg[first_argument(op) + i], start);
-    replace(s, &op->result[i], start);
+    if (may_show(s, start))
+        replace(s, &op->result[i], start);
     return true;
 }
 
@@ -355,15 +368,19 @@ static void inline_region(simplifier *s, tn_top *op, tn_tblock *region)
     s->changed = true;
 }
 
-static bool yields_present(const tn_tblock *region)
+/* Are the region's values there, all of them, and may they take the place of the operation's? */
+static bool yields_plainly(simplifier *s, const tn_tblock *region)
 {
+    for (int i = 0; i < region->last->noperands; i++)
+        if (!may_show(s, region->last->operand[i]))
+            return false;
     return all_present(region->last, 0, region->last->noperands);
 }
 
 static void end_loop(simplifier *s, tn_top *op)
 {
     bool once = op->code == TN_T_for && trips_of(op) == 1;
-    if (once && all_present(op, 3, op->noperands) && yields_present(op->region[0])) {
+    if (once && all_present(op, 3, op->noperands) && yields_plainly(s, op->region[0])) {
         inline_region(s, op, op->region[0]);
         return;
     }
@@ -380,7 +397,7 @@ static void end_if(simplifier *s, tn_top *op)
 {
     const tn_number *cond = tn_tile_constant(op->operand[0]);
     tn_tblock *taken = cond ? op->region[cond->u ? 0 : 1] : NULL;
-    if (taken && yields_present(taken)) {
+    if (taken && yields_plainly(s, taken)) {
         inline_region(s, op, taken);
         return;
     }
@@ -393,7 +410,7 @@ static void end_if(simplifier *s, tn_top *op)
             tn_top_move_before(x->def, op);
             tn_fact_set(x, true, TN_ROOT_UNKNOWN);
         }
-        if (x == y && tn_fact_present(x))
+        if (x == y && tn_fact_present(x) && may_show(s, x))
             replace(s, &op->result[i], x);
     }
 }
@@ -404,9 +421,61 @@ static bool never_runs(simplifier *s, tn_top *op)
     if (op->code != TN_T_for || trips_of(op) != 0 || !all_present(op, 3, op->noperands))
         return false;
     for (int i = 0; i < op->nresults; i++)
+        if (!may_show(s, op->operand[3 + i]))
+            return false;
+    for (int i = 0; i < op->nresults; i++)
         replace(s, &op->result[i], op->operand[3 + i]);
     tn_top_unlink(op);
     return true;
+}
+
+/* Bits of the ranges that walk each axis of what the fold combines. */
+static void walks_of(const tn_top *fold, unsigned *walks)
+{
+    const tn_top *yield = fold->region[0]->last;
+    for (int a = 0; a < yield->operand[0]->type.rank; a++) {
+        walks[a] = 0;
+        for (int k = 0; k < yield->noperands; k++) {
+            int range = tn_fold_range_of(fold, yield->operand[k], a);
+            walks[a] |= range < 0 ? 0 : 1u << range;
+        }
+    }
+}
+
+/* What the fold combines becomes the identity past the limit of the range, which walks it so. */
+static void end_with_range(simplifier *s, tn_top *fold, int range, int axis)
+{
+    tn_top *yield = fold->region[0]->last;
+    tn_tblock aside = {.first = NULL};
+    tn_tbuilder b = tn_tbuilder_at(s->kernel, &aside, fold->loc);
+    tn_ttype type = yield->operand[0]->type;
+    type.dtype = TN_BOOL;
+    tn_tvalue *at = tn_t_range(&b, &fold->region[0]->arg[range], type.extent[axis]);
+    tn_tvalue *inside = tn_t_broadcast(&b, tn_t_map2(&b, TN_S_lt, at, fold->operand[range]), type, &axis);
+    for (int k = 0; k < yield->noperands; k++) {
+        tn_tvalue *x = yield->operand[k], *identity = tn_t_const(&b, tn_tscalar(x->type.dtype), fold->identity[k]);
+        yield->operand[k] = tn_t_map3(&b, TN_S_select, inside, x, identity);
+    }
+    while (aside.first) {
+        tn_top *op = aside.first;
+        tn_top_move_before(op, yield);
+        tn_learn(op);
+    }
+}
+
+static void visit_fold_body(simplifier *s, tn_top *fold)
+{
+    unsigned before[TN_TILE_RANK], after[TN_TILE_RANK];
+    const tn_top *outside = s->fold;
+    walks_of(fold, before);
+    s->fold = fold;
+    visit_block(s, fold->region[0]);
+    s->fold = outside;
+    walks_of(fold, after);
+    for (int a = 0; a < fold->region[0]->last->operand[0]->type.rank; a++)
+        for (int r = 0; r < fold->nranges; r++)
+            if (before[a] & ~after[a] & 1u << r)
+                end_with_range(s, fold, r, a);
 }
 
 static void visit_regions(simplifier *s, tn_top *op)
@@ -417,7 +486,10 @@ static void visit_regions(simplifier *s, tn_top *op)
     for (int r = 0; r < op->nregions; r++) {
         bool outside = s->combining;
         s->combining |= op->code == TN_T_reduce || op->code == TN_T_scan || op->code == TN_T_sort || (op->code == TN_T_fold && r == 1);
-        visit_block(s, op->region[r]);
+        if (op->code == TN_T_fold && r == 0)
+            visit_fold_body(s, op);
+        else
+            visit_block(s, op->region[r]);
         s->combining = outside;
     }
     if (op->code == TN_T_for || op->code == TN_T_while)
@@ -433,14 +505,14 @@ static tn_tvalue *visit(void *context, tn_top *op)
     simplifier *s = context;
     tn_top_uses(op, resolve, &s->became);
     if (op->nregions) {
-        learn(op);
+        tn_learn(op);
         visit_regions(s, op);
         return NULL;
     }
     tn_tvalue *same = tn_simplify_op(&s->rules, op);
     tn_top *equal = same ? NULL : equal_before(s, op);
     if (!same && !equal) {
-        learn(op);
+        tn_learn(op);
         note_writes(s, op);
         return op->result;
     }
@@ -462,16 +534,16 @@ static void visit_block(simplifier *s, tn_tblock *block)
 
 /* ---- the pass -------------------------------------------------------------------------------------------------------- */
 
-/* A labelled operation that goes takes its entries in the schedule along. */
 static void note_label(void *context, tn_top *op)
 {
     if (op->label)
         *tn_map_at_str(context, op->label) = op;
 }
 
-static void prune_schedule(tn_kernel *kernel, tn_arena *arena)
+void tn_prune_schedule(tn_kernel *kernel)
 {
-    tn_map labels = {.arena = arena};
+    tn_arena arena = {.on_oom = kernel->session->arena.on_oom};
+    tn_map labels = {.arena = &arena};
     tn_tile_walk(kernel->body, note_label, &labels);
     size_t kept = 0;
     for (size_t i = 0; i < kernel->schedule.entry.len; i++) {
@@ -480,6 +552,7 @@ static void prune_schedule(tn_kernel *kernel, tn_arena *arena)
             kernel->schedule.entry.at[kept++] = e;
     }
     kernel->schedule.entry.len = kept;
+    tn_arena_free(&arena);
 }
 
 static bool simplify_once(tn_kernel *kernel)
@@ -488,7 +561,7 @@ static bool simplify_once(tn_kernel *kernel)
     s.became.arena = s.computed.arena = &s.arena;
     s.written = TN_NEW_ARRAY(&s.arena, int64_t, kernel->buffers.len + 1);
     s.rules = (tn_rules){kernel, visit, &s};
-    learn_parameters(kernel);
+    tn_learn_parameters(kernel);
     visit_block(&s, kernel->body);
     tn_remove_dead(kernel);
     tn_arena_free(&s.arena);
@@ -499,8 +572,6 @@ tn_status tn_tile_simplify(tn_kernel *kernel)
 {
     for (int round = 0; round < MAX_ROUNDS && simplify_once(kernel); round++)
         continue;
-    tn_arena arena = {.on_oom = kernel->session->arena.on_oom};
-    prune_schedule(kernel, &arena);
-    tn_arena_free(&arena);
+    tn_prune_schedule(kernel);
     return TN_OK;
 }

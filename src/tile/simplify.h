@@ -1,4 +1,4 @@
-/* What the files of tile-simplify share. */
+/* What the files of tile-simplify and inline share. */
 #ifndef TN_TILE_SIMPLIFY_H
 #define TN_TILE_SIMPLIFY_H
 
@@ -12,6 +12,9 @@ static inline bool tn_fact_present(const tn_tvalue *v) { return (uintptr_t)v->sc
 static inline int tn_fact_root(const tn_tvalue *v) { return (int)((uintptr_t)v->scratch >> 2) - 1; }
 
 static inline const tn_number *tn_tile_constant(const tn_tvalue *v) { return v->def && v->def->code == TN_T_const ? &v->def->number : NULL; }
+void tn_learn(tn_top *op); /* sets what is known of op's results; operands were visited */
+void tn_learn_parameters(const tn_kernel *kernel);
+void tn_prune_schedule(tn_kernel *kernel); /* a labelled operation that goes takes its entries in the schedule along */
 bool tn_same_constant(const tn_tvalue *a, const tn_tvalue *b);
 
 /* simplify_rules.c. Rewrites op in place where it is a constant or has a simpler form; gives the value that its result equals, NULL: none. New operations go
