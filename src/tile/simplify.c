@@ -429,33 +429,33 @@ static bool never_runs(simplifier *s, tn_top *op)
     return true;
 }
 
-/* Bits of the ranges that walk each axis of what the fold combines. */
-static void walks_of(const tn_top *fold, unsigned *walks)
+/* The range that walks each axis of each tile that the fold combines; -1: none. */
+typedef struct walks {
+    int range[TN_TILE_COMBINED][TN_TILE_RANK];
+} walks;
+
+static walks walks_of(const tn_top *fold)
 {
+    walks w;
     const tn_top *yield = fold->region[0]->last;
-    for (int a = 0; a < yield->operand[0]->type.rank; a++) {
-        walks[a] = 0;
-        for (int k = 0; k < yield->noperands; k++) {
-            int range = tn_fold_range_of(fold, yield->operand[k], a);
-            walks[a] |= range < 0 ? 0 : 1u << range;
-        }
-    }
+    for (int k = 0; k < yield->noperands; k++)
+        for (int a = 0; a < yield->operand[k]->type.rank; a++)
+            w.range[k][a] = tn_fold_range_of(fold, yield->operand[k], a);
+    return w;
 }
 
-/* What the fold combines becomes the identity past the limit of the range, which walks it so. */
-static void end_with_range(simplifier *s, tn_top *fold, int range, int axis)
+/* Tile k becomes the identity past the limit of the range, which walks it so. */
+static void end_with_range(simplifier *s, tn_top *fold, int k, int axis, int range)
 {
     tn_top *yield = fold->region[0]->last;
     tn_tblock aside = {.first = NULL};
     tn_tbuilder b = tn_tbuilder_at(s->kernel, &aside, fold->loc);
-    tn_ttype type = yield->operand[0]->type;
+    tn_tvalue *x = yield->operand[k];
+    tn_ttype type = x->type;
     type.dtype = TN_BOOL;
     tn_tvalue *at = tn_t_range(&b, &fold->region[0]->arg[range], type.extent[axis]);
     tn_tvalue *inside = tn_t_broadcast(&b, tn_t_map2(&b, TN_S_lt, at, fold->operand[range]), type, &axis);
-    for (int k = 0; k < yield->noperands; k++) {
-        tn_tvalue *x = yield->operand[k], *identity = tn_t_const(&b, tn_tscalar(x->type.dtype), fold->identity[k]);
-        yield->operand[k] = tn_t_map3(&b, TN_S_select, inside, x, identity);
-    }
+    yield->operand[k] = tn_t_map3(&b, TN_S_select, inside, x, tn_t_const(&b, tn_tscalar(x->type.dtype), fold->identity[k]));
     while (aside.first) {
         tn_top *op = aside.first;
         tn_top_move_before(op, yield);
@@ -465,17 +465,16 @@ static void end_with_range(simplifier *s, tn_top *fold, int range, int axis)
 
 static void visit_fold_body(simplifier *s, tn_top *fold)
 {
-    unsigned before[TN_TILE_RANK], after[TN_TILE_RANK];
-    const tn_top *outside = s->fold;
-    walks_of(fold, before);
+    const tn_top *outside = s->fold, *yield = fold->region[0]->last;
+    walks before = walks_of(fold);
     s->fold = fold;
     visit_block(s, fold->region[0]);
     s->fold = outside;
-    walks_of(fold, after);
-    for (int a = 0; a < fold->region[0]->last->operand[0]->type.rank; a++)
-        for (int r = 0; r < fold->nranges; r++)
-            if (before[a] & ~after[a] & 1u << r)
-                end_with_range(s, fold, r, a);
+    walks after = walks_of(fold);
+    for (int k = 0; k < yield->noperands; k++)
+        for (int a = 0; a < yield->operand[k]->type.rank; a++)
+            if (before.range[k][a] >= 0 && before.range[k][a] != after.range[k][a])
+                end_with_range(s, fold, k, a, before.range[k][a]);
 }
 
 static void visit_regions(simplifier *s, tn_top *op)
