@@ -6,7 +6,7 @@
 
 /* ---- the table ---- */
 
-enum { PURE = TN_L_PURE, READS = TN_L_READS, WRITES = TN_L_WRITES, REGION = TN_L_REGION };
+enum { PURE = TN_L_PURE, READS = TN_L_READS, WRITES = TN_L_WRITES, REGION = TN_L_REGION, LANES = TN_L_LANES };
 
 static const struct {
     const char *name;
@@ -279,7 +279,38 @@ tn_lvalue *tn_l_intrinsic(tn_lbuilder *b, const char *name, tn_lvalue *const *op
     return v;
 }
 
+/* ---- threads of a CTA ---- */
+
+tn_lvalue *tn_l_thread(tn_lbuilder *b)
+{
+    assert(b->func->threads);
+    return append_value(b, TN_L_thread, NULL, 0, tn_lscalar(TN_I64));
+}
+
+void tn_l_barrier(tn_lbuilder *b)
+{
+    append(b, TN_L_barrier, NULL, 0);
+}
+
+tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask)
+{
+    assert(x->type.lanes == 1 && mask >= 0 && mask < TN_WARP);
+    if (mask == 0)
+        return x;
+    tn_lvalue *v = append_value(b, TN_L_lane_xor, &x, 1, x->type);
+    v->def->number.i = mask;
+    return v;
+}
+
+tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane)
+{
+    assert(x->type.lanes == 1);
+    return append_value(b, TN_L_lane_at, (tn_lvalue *[]){x, lane}, 2, x->type);
+}
+
 /* ---- memory ---- */
+
+enum { SHARED_ALIGN = 1024 /* of a CTA's shared memory */, MOST_SHARED = 1 << 30 /* bytes; every machine has less */ };
 
 static tn_lvalue *alloc_buffer(tn_lbuilder *b, const char *name, tn_ltype type, int64_t size, tn_lvalue *sized)
 {
@@ -292,13 +323,27 @@ static tn_lvalue *alloc_buffer(tn_lbuilder *b, const char *name, tn_ltype type, 
 
 tn_lvalue *tn_l_alloc(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_space space, int64_t size)
 {
-    assert(size >= 0 && space != TN_SPACE_GLOBAL);
+    assert(size >= 0 && space != TN_SPACE_GLOBAL && space != TN_SPACE_SHARED);
     return alloc_buffer(b, name, (tn_ltype){dtype, 1, true, space}, size, NULL);
 }
 
 tn_lvalue *tn_l_alloc_sized(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *size)
 {
     return alloc_buffer(b, name, (tn_ltype){dtype, 1, true, TN_SPACE_LOCAL}, -1, size);
+}
+
+int64_t tn_l_shared_align(int64_t at)
+{
+    return at ? tn_min(at & -at, SHARED_ALIGN) : SHARED_ALIGN;
+}
+
+tn_lvalue *tn_l_alloc_shared(tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements, int64_t at)
+{
+    assert(elements >= 0 && at >= 0 && b->func->threads);
+    tn_lvalue *v = alloc_buffer(b, name, (tn_ltype){dtype, 1, true, TN_SPACE_SHARED}, elements, NULL);
+    v->def->at = at;
+    v->align = tn_l_shared_align(at);
+    return v;
 }
 
 /* Operands of an access, the optional ones at the end. */
@@ -502,6 +547,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
     to->kind = op->kind;
     to->number = op->number;
     to->size = op->size;
+    to->at = op->at;
     to->lanes = op->lanes;
     to->name = op->name;
     to->stream = op->stream;
@@ -578,4 +624,25 @@ size_t tn_loop_size(const tn_lfunc *func)
     size_t n = 0;
     tn_l_walk(func->body, count_op, &n);
     return n;
+}
+
+bool tn_l_shared_end(const tn_lop *alloc, int64_t *end)
+{
+    size_t bytes;
+    return tn_dtype_bytes(alloc->result->type.dtype, alloc->size, &bytes) && bytes < (size_t)MOST_SHARED && tn_add(alloc->at, (int64_t)bytes, end) &&
+           *end <= MOST_SHARED;
+}
+
+static void add_shared(void *context, tn_lop *op)
+{
+    int64_t *most = context, end;
+    if (op->code == TN_L_alloc && op->result->type.space == TN_SPACE_SHARED && tn_l_shared_end(op, &end))
+        *most = tn_max(*most, end);
+}
+
+int64_t tn_loop_shared_bytes(const tn_lfunc *func)
+{
+    int64_t most = 0;
+    tn_l_walk(func->body, add_shared, &most);
+    return most;
 }

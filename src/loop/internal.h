@@ -30,6 +30,9 @@ void tn_lop_unlink(tn_lop *op);                 /* takes it out of its block, ke
 tn_lbuilder tn_lbuilder_before(tn_lfunc *func, tn_lop *op);
 tn_lvalue *tn_l_intrinsic(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n, tn_ltype type);
 
+int64_t tn_l_shared_align(int64_t at);                      /* what the address of byte `at` of a CTA's shared memory is a multiple of */
+bool tn_l_shared_end(const tn_lop *alloc, int64_t *end);    /* the first byte behind a shared alloc; false: absurd */
+
 /* Depth-first walk in program order, an op before its regions; the callback may erase or move the op it is given, and
  * insert before it. */
 void tn_l_walk(tn_lblock *block, void (*visit)(void *context, tn_lop *op), void *context);

@@ -13,9 +13,18 @@
  * that is indexed by constants after unrolling becomes registers in the emitter. So a loop can be split, unrolled, widened or
  * moved by rewriting its block alone. A kernel gets its buffers, its sizes (index values) and, as the last two index parameters
  * named %begin and %end, the range of its flattened grid that this worker runs; its outermost loop, kind `grid`, walks it. A number that the kernel
- * is called with is an index parameter too, `%alpha: index of f32`.
+ * is called with is an index parameter too, `%alpha: index of f32`. `multiple 16` behind one is a promise of who calls the kernel.
  *
- * A kernel with `threads N` is for a GPU: N threads run it together for the same part of the grid, and `thread` tells them apart. They share nothing yet.
+ * A kernel with `threads N` is for a GPU: N threads run it together for the same part of the grid, and `thread` tells them apart. `local` and `reg` buffers are
+ * a thread's own; `shared` ones are the CTA's, at a place in its shared memory that whoever makes the kernel gives (buffers that don't live at once may overlap):
+ *
+ *     %s = alloc 128 at 512 : shared f32      128 elements from byte 512 on; contents undefined until written
+ *     store %s[%t], %x
+ *     barrier                                 all threads meet; what each wrote before, in shared or global memory, all read after
+ *     %y = load %s[%u] : f32
+ *     %z = lane_xor %y, 16 : f32              what the lane whose number differs in bit 4 has; all 32 lanes of the warp must run it
+ *
+ * Between two barriers no two threads touch one element if one of them writes it, atomics apart. The interpreter reports what breaks these rules.
  *
  * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
  * `vector` on a loop is a promise by who made it: iterations are independent (or touch only their own elements), any order and any number
@@ -35,7 +44,8 @@ typedef enum tn_lopcode {
 typedef enum tn_space {
     TN_SPACE_GLOBAL, /* kernel parameter */
     TN_SPACE_LOCAL,  /* thread-local memory (scratch; stack when small and constant) */
-    TN_SPACE_REG     /* small, constant size; registers once all its offsets are constants */
+    TN_SPACE_REG,    /* small, constant size; registers once all its offsets are constants */
+    TN_SPACE_SHARED  /* of all threads of a CTA: constant size, at a byte offset in its shared memory */
 } tn_space;
 typedef enum tn_loop_kind { TN_FOR_SERIAL, TN_FOR_GRID, TN_FOR_VECTOR, TN_FOR_UNROLL } tn_loop_kind;
 
@@ -58,6 +68,7 @@ struct tn_lvalue {
     uint32_t id;
     bool readonly;     /* buffer parameter never written while the kernel runs */
     int64_t align;     /* of a buffer's start, bytes */
+    int64_t multiple;  /* of an index parameter: what its value is a multiple of, as whoever calls the kernel promises; 0: nothing is promised */
     tn_dtype holds;    /* of an index parameter: the number that it holds, extended to 64 bits (floats: its bits); TN_NO_DTYPE: a size */
     void *scratch;     /* for the pass that runs; not kept */
 };
@@ -69,8 +80,9 @@ struct tn_lop {
     tn_lvalue **operand;
     tn_lvalue *result;     /* NULL: none */
     tn_lblock *region[2];
-    tn_number number;      /* const, trap */
+    tn_number number;      /* const, trap, lane_xor (the mask) */
     int64_t size;          /* alloc: elements if constant (-1: operand 0) */
+    int64_t at;            /* alloc of shared memory: its first byte there */
     const int *lanes;      /* shuffle: result->type.lanes entries */
     const char *name;      /* intrinsic; print: its text, with a place for each value (tn_l_print_piece) */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
@@ -94,11 +106,11 @@ typedef struct tn_lfunc {
     uint32_t next_id;
 } tn_lfunc;
 
-enum { TN_MOST_THREADS = 1024 }; /* of a CTA */
+enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */ };
 
 const char *tn_lop_name(tn_lopcode code);
 tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */
-enum { TN_L_PURE = 1, TN_L_READS = 2, TN_L_WRITES = 4, TN_L_REGION = 8 };
+enum { TN_L_PURE = 1, TN_L_READS = 2, TN_L_WRITES = 4, TN_L_REGION = 8, TN_L_LANES = 16 };
 unsigned tn_lop_traits(tn_lopcode code);
 
 /* ---- building (asserts on misuse: only our code builds) --------------------------------------------------------------- */
@@ -131,6 +143,8 @@ tn_lvalue *tn_l_shuffle(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y, const int *l
 tn_lvalue *tn_l_hreduce(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x);
 tn_lvalue *tn_l_alloc(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_space space, int64_t size);
 tn_lvalue *tn_l_alloc_sized(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *size);
+/* `elements` from byte `at` of the CTA's shared memory on; `at` is a multiple of an element's size. */
+tn_lvalue *tn_l_alloc_shared(tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements, int64_t at);
 tn_lvalue *tn_l_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, int lanes, tn_lvalue *mask, tn_lvalue *other);
 tn_lvalue *tn_l_gather(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offsets, tn_lvalue *mask, tn_lvalue *other);
 tn_lop *tn_l_store(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
@@ -141,6 +155,11 @@ tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);
 tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
 /* Stores `value` where memory holds the bits of `expected`. */
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
+tn_lvalue *tn_l_thread(tn_lbuilder *b);
+void tn_l_barrier(tn_lbuilder *b);
+/* x, a real scalar, as the lane has it whose number is this lane's number ^ mask, mask <= 31; or the lane of number `lane` mod 32. */
+tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask);
+tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane);
 /* Appends a loop; the returned op's region[0] is its block, ->arg its index. */
 tn_lop *tn_l_for(tn_lbuilder *b, const char *name, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, tn_loop_kind kind);
 tn_lop *tn_l_if(tn_lbuilder *b, tn_lvalue *cond);
@@ -166,6 +185,7 @@ tn_status tn_loop_parse(tn_session *session, const char *file, const char *sourc
 /* Types, scoping, lane counts, operand counts. Stage rules: after vectorize no `vector` loop is left and no vector is wider than `max_bits` (0: no check). */
 tn_status tn_loop_verify(const tn_lfunc *func, int max_bits);
 size_t tn_loop_size(const tn_lfunc *func); /* operations */
+int64_t tn_loop_shared_bytes(const tn_lfunc *func); /* of a CTA's shared memory: up to the end of the buffer that ends last */
 /* Runs it on host memory, lane by lane through tn_scalar_eval; checks every offset against `elements` (-1: unknown). For tests. */
 typedef struct tn_loop_arg { void *data; int64_t elements; } tn_loop_arg;
 tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, const int64_t *indices);

@@ -1,10 +1,10 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
  *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number] block
- *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype]
+ *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype] ["multiple" integer]
  *     block     = "{" {operation} "}"
  *     operation = ["%" name "="] opcode operands [":" type]        one form an opcode, below
- *     type      = ["global" | "local" | "reg"] element ["x" lanes]      element: dtype, or index (i64)
+ *     type      = ["global" | "local" | "reg" | "shared"] element ["x" lanes]      element: dtype, or index (i64)
  *
  * Wherever an index scalar is expected (offsets, lanes, bounds of loops) a literal integer may stand for a constant.
  * Names must be defined before use in an enclosing block. Comments: // to the end of the line. */
@@ -159,7 +159,7 @@ static bool element_type(parser *p, tn_ltype *type)
 static bool parse_type(parser *p, tn_ltype *type)
 {
     *type = (tn_ltype){0};
-    for (int space = TN_SPACE_GLOBAL; space <= TN_SPACE_REG && !type->buffer; space++)
+    for (int space = TN_SPACE_GLOBAL; space <= TN_SPACE_SHARED && !type->buffer; space++)
         if (accept(p, tn_space_text((tn_space)space))) {
             type->buffer = true;
             type->space = (tn_space)space;
@@ -354,7 +354,9 @@ static bool parse_alloc(parser *p, tn_lop *op, operands *list)
     op->size = -1;
     if (p->at < p->end && *p->at == '%')
         return add_operand(p, list, operand(p));
-    return integer(p, &op->size) && (op->size >= 0 || FAIL(p, "an alloc of %lld elements", (long long)op->size));
+    if (!integer(p, &op->size) || (op->size < 0 && !FAIL(p, "an alloc of %lld elements", (long long)op->size)))
+        return false;
+    return !accept(p, "at") || integer(p, &op->at);
 }
 
 static bool parse_loop_kind(parser *p, tn_lop *op)
@@ -393,6 +395,10 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
                result_type(p, type);
     case TN_L_alloc:
         return parse_alloc(p, op, list) && result_type(p, type);
+    case TN_L_lane_xor:
+        return add_operand(p, list, operand(p)) && expect(p, ",") && integer(p, &op->number.i) && result_type(p, type);
+    case TN_L_lane_at:
+        return add_operand(p, list, operand(p)) && expect(p, ",") && add_operand(p, list, index_operand(p)) && result_type(p, type);
     case TN_L_load:
     case TN_L_gather:
         return indexed(p, list) && optional_operands(p, list) && result_type(p, type);
@@ -424,6 +430,7 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_for:
         return parse_for(p, op, list, index);
     case TN_L_while:
+    case TN_L_barrier:
         return true;
     case TN_L_if:
     case TN_L_yield:
@@ -486,7 +493,10 @@ static bool parse_op(parser *p)
     tn_lop_insert(&p->b, op);
     if (has_result) {
         tn_lop_result(p->func, op, type);
-        op->result->align = !type.buffer ? 0 : op->code == TN_L_memory ? tn_dtype_bits(tn_dtype_real(type.dtype)) / 8 : 64;
+        op->result->align = !type.buffer                      ? 0
+                            : op->code == TN_L_memory         ? tn_dtype_bits(tn_dtype_real(type.dtype)) / 8
+                            : type.space == TN_SPACE_SHARED   ? tn_l_shared_align(op->at)
+                                                              : 64;
         return define(p, name, op->result);
     }
     return !(tn_lop_traits(op->code) & TN_L_REGION) || parse_regions(p, op, index);
@@ -544,8 +554,14 @@ static bool parse_parameter(parser *p)
         return false;
     if (holds.lanes > 1 || tn_is_complex(holds.dtype))
         return FAIL(p, "an index holds a real scalar");
+    int64_t multiple = 0;
+    if (!type.buffer && accept(p, "multiple") && !integer(p, &multiple))
+        return false;
+    if (multiple < 0 || (multiple && tn_is_float(holds.dtype)))
+        return FAIL(p, "only an integer is a `multiple`, and of a number that is not negative");
     tn_lvalue *v = type.buffer ? tn_lfunc_buffer(p->func, name, type.dtype, readonly, align) : tn_lfunc_index(p->func, name);
     v->holds = holds.dtype;
+    v->multiple = multiple;
     return define(p, name, v);
 }
 

@@ -20,7 +20,7 @@ const char *tn_loop_kind_text(tn_loop_kind kind)
 
 const char *tn_space_text(tn_space space)
 {
-    static const char *const texts[] = {"global", "local", "reg"};
+    static const char *const texts[] = {"global", "local", "reg", "shared"};
     return texts[space];
 }
 
@@ -179,6 +179,12 @@ static void print_details(printer *p, const tn_lop *op)
             print_operands(p, op);
         else
             tn_text_add(p->text, " %lld", (long long)op->size);
+        if (op->result->type.space == TN_SPACE_SHARED)
+            tn_text_add(p->text, " at %lld", (long long)op->at);
+        break;
+    case TN_L_lane_xor:
+        print_operands(p, op);
+        tn_text_add(p->text, ", %lld", (long long)op->number.i);
         break;
     case TN_L_load:
     case TN_L_gather:
@@ -248,6 +254,8 @@ static void print_parameter(printer *p, const tn_lvalue *v)
         tn_text_add(p->text, " readonly");
     if (v->holds)
         tn_text_add(p->text, " of %s", tn_dtype_text(v->holds));
+    if (v->multiple > 1)
+        tn_text_add(p->text, " multiple %lld", (long long)v->multiple);
     if (v->align)
         tn_text_add(p->text, " align %lld", (long long)v->align);
 }

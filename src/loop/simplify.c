@@ -167,7 +167,7 @@ static bool mergeable(const tn_lop *op)
 {
     if (!op->result || op->nregions)
         return false;
-    return (tn_lop_traits(op->code) & TN_L_PURE) ||
+    return (tn_lop_traits(op->code) & (TN_L_PURE | TN_L_LANES)) ||
            ((op->code == TN_L_load || op->code == TN_L_gather) && op->operand[0]->readonly);
 }
 
@@ -189,7 +189,7 @@ static bool equal_ops(const tn_lop *a, const tn_lop *b)
         return false;
     if (a->code == TN_L_shuffle)
         return memcmp(a->lanes, b->lanes, (size_t)a->result->type.lanes * sizeof *a->lanes) == 0;
-    return a->code != TN_L_const || memcmp(&a->number, &b->number, sizeof a->number) == 0;
+    return memcmp(&a->number, &b->number, sizeof a->number) == 0;
 }
 
 /* An equal operation seen earlier in an enclosing block; else enters `op` for those that follow. */
@@ -229,6 +229,13 @@ static tn_lvalue *fold_extract(const tn_lop *op)
     return vector && vector->code == TN_L_splat ? vector->operand[0] : NULL;
 }
 
+/* What all lanes have alike. */
+static tn_lvalue *fold_lane(const tn_lop *op)
+{
+    bool own = op->code == TN_L_lane_xor && op->number.i == 0;
+    return own || tn_l_number(op->operand[0]) ? op->operand[0] : NULL;
+}
+
 static tn_lvalue *fold_op(simplifier *s, tn_lop *op)
 {
     tn_lbuilder b = tn_lbuilder_before(s->func, op);
@@ -245,6 +252,9 @@ static tn_lvalue *fold_op(simplifier *s, tn_lop *op)
         return fold_splat(&b, op);
     case TN_L_extract:
         return fold_extract(op);
+    case TN_L_lane_xor:
+    case TN_L_lane_at:
+        return fold_lane(op);
     default:
         return NULL;
     }

@@ -358,7 +358,7 @@ static bool analyse_op(widener *w, tn_lop *op, bool predicated)
         return analyse_store(w, op, predicated);
     case TN_L_alloc:
         set_info(w, op->result, LANES, 0);
-        return all_uniform(w, op) && elements_ok(op->result->type.dtype);
+        return op->result->type.space != TN_SPACE_SHARED && all_uniform(w, op) && elements_ok(op->result->type.dtype);
     case TN_L_prefetch:
         return true;
     default:

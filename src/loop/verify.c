@@ -116,12 +116,32 @@ static bool check_shuffle(verifier *v)
     return check_result(v, tn_lvector(x.dtype, op->result->type.lanes));
 }
 
+static bool check_shared(verifier *v)
+{
+    const tn_lop *op = v->op;
+    tn_ltype type = op->result->type;
+    int64_t end, bytes = tn_dtype_bits(type.dtype) / 8;
+    if (!v->func->threads)
+        return BAD(v, "L3: a shared buffer is for a kernel with `threads`");
+    if (op->noperands)
+        return BAD(v, "L3: a shared buffer has a constant size");
+    if (type.lanes != 1 || bytes < 1)
+        return BAD(v, "L3: a shared buffer has elements of whole bytes, declared %s", type_text(v, type));
+    if (op->at < 0 || op->at % bytes)
+        return BAD(v, "L3: a shared buffer of %s lies at a multiple of %lld bytes, found %lld", tn_dtype_text(type.dtype), (long long)bytes, (long long)op->at);
+    return (op->size >= 0 && tn_l_shared_end(op, &end)) || BAD(v, "L3: no shared memory has %lld elements at %lld", (long long)op->size, (long long)op->at);
+}
+
 static bool check_alloc(verifier *v)
 {
     const tn_lop *op = v->op;
     tn_ltype type = op->result->type;
     if (!type.buffer || type.space == TN_SPACE_GLOBAL)
-        return BAD(v, "L3: gives a local or reg buffer, declared %s", type_text(v, type));
+        return BAD(v, "L3: gives a local, reg or shared buffer, declared %s", type_text(v, type));
+    if (type.space == TN_SPACE_SHARED)
+        return check_shared(v);
+    if (op->at)
+        return BAD(v, "L3: `at` is for a shared buffer, declared %s", type_text(v, type));
     if (op->noperands == 0)
         return op->size >= 0 || BAD(v, "L3: the size must not be negative");
     return check_index(v, 0, "size") &&
@@ -144,6 +164,24 @@ static bool check_address(verifier *v)
 static bool check_thread(verifier *v)
 {
     return (v->func->threads || BAD(v, "L3: is for a kernel with `threads`")) && check_result(v, tn_lscalar(TN_I64));
+}
+
+static bool check_barrier(verifier *v)
+{
+    return v->func->threads || BAD(v, "L3: is for a kernel with `threads`");
+}
+
+static bool check_warp_op(verifier *v)
+{
+    const tn_lop *op = v->op;
+    tn_ltype x = op->operand[0]->type;
+    if (v->func->threads == 0 || v->func->threads % TN_WARP)
+        return BAD(v, "L3: is for a kernel whose `threads` are a multiple of %d", TN_WARP);
+    if (x.buffer || x.lanes != 1 || tn_is_complex(x.dtype))
+        return BAD(v, "L3: takes a real scalar, found %s", type_text(v, x));
+    if (op->code == TN_L_lane_xor && (op->number.i < 0 || op->number.i >= TN_WARP))
+        return BAD(v, "L3: a lane's number is below %d, found %lld", TN_WARP, (long long)op->number.i);
+    return (op->code == TN_L_lane_xor || check_index(v, 1, "lane")) && check_result(v, x);
 }
 
 static bool check_print(verifier *v)
@@ -298,6 +336,11 @@ static bool check_kind(verifier *v)
         return check_memory(v);
     case TN_L_thread:
         return check_thread(v);
+    case TN_L_barrier:
+        return check_barrier(v);
+    case TN_L_lane_xor:
+    case TN_L_lane_at:
+        return check_warp_op(v);
     case TN_L_address:
         return check_address(v);
     case TN_L_print:

@@ -64,11 +64,54 @@ static const char *const everything =
     "  }\n"
     "}\n";
 
+static const char *const threaded =
+    "kernel @threaded(%x: global f32, %n: index multiple 16) threads 64 {\n"
+    "  %t = thread : index\n"
+    "  %s = alloc 64 at 512 : shared f32\n"
+    "  %u = alloc 3 at 2 : shared f16\n"
+    "  %0 = load %x[%t] : f32\n"
+    "  store %s[%t], %0\n"
+    "  barrier\n"
+    "  %1 = load %s[%t] : f32\n"
+    "  %2 = lane_xor %1, 16 : f32\n"
+    "  %3 = lane_at %2, %t : f32\n"
+    "  store %x[%t], %3\n"
+    "}\n";
+
 static void test_round_trip(void **state)
 {
     (void)state;
     tn_session session = {0};
     assert_string_equal(kernel_text(parse_kernel(&session, everything)), everything);
+    tn_lfunc *func = parse_kernel(&session, threaded);
+    assert_string_equal(kernel_text(func), threaded);
+    assert_int_equal(tn_loop_shared_bytes(func), 768);
+    const tn_lop *s = func->body->first->next;
+    assert_int_equal(s->result->align, 512);
+    assert_int_equal(s->next->result->align, 2);
+    tn_arena_free(&session.arena);
+}
+
+/* What the builders make is what the text says. */
+static void test_build_threaded(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = tn_lfunc_new(&session, "threaded");
+    func->threads = 64;
+    tn_lvalue *x = tn_lfunc_buffer(func, "x", TN_F32, false, 0);
+    tn_lfunc_index(func, "n")->multiple = 16;
+    tn_lbuilder b = tn_lbuilder_at_end(func, func->body);
+    tn_lvalue *t = tn_l_thread(&b), *s = tn_l_alloc_shared(&b, "s", TN_F32, 64, 512);
+    t->name = tn_intern_z(&session, "t");
+    tn_l_alloc_shared(&b, "u", TN_F16, 3, 2);
+    tn_l_store(&b, s, t, tn_l_load(&b, x, t, 1, NULL, NULL), NULL);
+    tn_l_barrier(&b);
+    tn_lvalue *y = tn_l_load(&b, s, t, 1, NULL, NULL);
+    assert_ptr_equal(tn_l_lane_xor(&b, y, 0), y);
+    tn_l_store(&b, x, t, tn_l_lane_at(&b, tn_l_lane_xor(&b, y, 16), t), NULL);
+    assert_int_equal(tn_loop_verify(func, 0), TN_OK);
+    assert_string_equal(kernel_text(func), threaded);
     tn_arena_free(&session.arena);
 }
 
@@ -102,12 +145,14 @@ static const refusal refusals[] = {
     {"%a = load %n[%n] : f32", "L3: operand 0 must be a buffer"},
     {"%a = iota : f32x4", "L3: gives integers"},
     {"%a = thread : index", "L3: is for a kernel with `threads`"},
+    {"barrier", "L3: is for a kernel with `threads`"},
+    {"%a = alloc 4 : shared f32", "L3: a shared buffer is for a kernel with `threads`"},
     {"%a = cast %n : f32x4", "L3: 1 lanes become 4"},
     {"%a = bitcast %n : f32", "L3: 64 bits become 32"},
     {"%a = const 1 : f32x3\n%b = hreduce add %a : f32", "needs a power of two of lanes"},
     {"%a = const 1 : f32x4\n%b = shuffle %a, %a, [0, 8] : f32x2", "L3: lane 8 of two vectors of 4"},
     {"%a = const 1 : f32x4\n%b = shuffle %a, %a, [0] : f32x2", "shuffle lists 1 lanes for a result of 2"},
-    {"%a = alloc 4 : global f32", "L3: gives a local or reg buffer"},
+    {"%a = alloc 4 : global f32", "L3: gives a local, reg or shared buffer"},
     {"%a = alloc %n : reg f32", "L3: a reg buffer has a constant size"},
     {"for %i = 0 to %n step 0 {\n}", "L4: the step must be positive, found 0"},
     {"if %n {\n}", "L3: takes a bool scalar, found index"},
@@ -142,13 +187,32 @@ static const refusal refusals[] = {
     {"%a = alloc 99999999999999999999 : reg f32", "expected an integer"},
 };
 
-static void test_refusals(void **state)
+static const refusal threaded_refusals[] = {
+    {"%a = alloc %n : shared f32", "L3: a shared buffer has a constant size"},
+    {"%a = alloc 4 : shared f32x2", "L3: a shared buffer has elements of whole bytes"},
+    {"%a = alloc 4 : shared i4", "L3: a shared buffer has elements of whole bytes"},
+    {"%a = alloc 4 at 2 : shared f32", "L3: a shared buffer of f32 lies at a multiple of 4 bytes, found 2"},
+    {"%a = alloc 4 at -4 : shared f32", "L3: a shared buffer of f32 lies at a multiple of 4 bytes, found -4"},
+    {"%a = alloc 9223372036854775807 at 4 : shared f32", "L3: no shared memory has 9223372036854775807 elements at 4"},
+    {"%a = alloc 4 at 9223372036854775804 : shared f32", "L3: no shared memory has 4 elements"},
+    {"%a = alloc 4 at 4 : local f32", "L3: `at` is for a shared buffer, declared local f32"},
+    {"%a = alloc %n at 4 : reg f32", "expected `:`"},
+    {"%a = lane_xor %n, 32 : index", "L3: a lane's number is below 32, found 32"},
+    {"%a = lane_xor %n, -1 : index", "L3: a lane's number is below 32, found -1"},
+    {"%a = lane_xor %n, 1 : f32", "L3: the result is index, declared f32"},
+    {"%a = lane_xor %x, 1 : f32", "L3: takes a real scalar, found global f32"},
+    {"%a = iota : i32x4\n%b = lane_xor %a, 1 : i32x4", "L3: takes a real scalar, found i32x4"},
+    {"%a = const (1, 2) : c64\n%b = lane_at %a, 1 : c64", "L3: takes a real scalar, found c64"},
+    {"%a = const 1 : f32\n%b = lane_at %n, %a : index", "L3: the lane must be an index, found f32"},
+    {"%a = barrier", "barrier has no result"},
+};
+
+static void check_refusals(const refusal *refusals, size_t n, const char *threads)
 {
-    (void)state;
-    for (size_t i = 0; i < TN_COUNT(refusals); i++) {
+    for (size_t i = 0; i < n; i++) {
         tn_session session = {0};
         const char *text =
-            tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) {\n%s\n}\n", refusals[i].body);
+            tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) %s {\n%s\n}\n", threads, refusals[i].body);
         tn_lfuncs funcs = {0};
         assert_int_equal(tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs), TN_INVALID);
         assert_int_equal(session.diags.len, 1);
@@ -156,6 +220,16 @@ static void test_refusals(void **state)
             fail_msg("%s\nexpected: %s\nfound: %s", refusals[i].body, refusals[i].message, session.diags.at[0].message);
         tn_arena_free(&session.arena);
     }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const refusal lanes[] = {{"%a = lane_xor %n, 1 : index", "L3: is for a kernel whose `threads` are a multiple of 32"}};
+    check_refusals(refusals, TN_COUNT(refusals), "");
+    check_refusals(threaded_refusals, TN_COUNT(threaded_refusals), "threads 64");
+    check_refusals(lanes, 1, "threads 48");
+    check_refusals(lanes, 1, "");
 }
 
 static void test_position(void **state)
@@ -268,7 +342,8 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_build_threaded), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_position),   cmocka_unit_test(test_damage),      cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_stage),      cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_threads),
