@@ -96,8 +96,6 @@ void lower_fill(lower *L, tn_lbuilder *b, tn_lvalue *const *idx);
 bool lower_fills(lower *L, const tn_tvalue *from, const tn_tvalue *v, const axis_bound *nest);
 /* The same of the nest that the operation will be (lower.c knows). */
 bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v);
-/* Whether an element exists, by its expression; NULL: surely. */
-tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
 
 /* lower_lines.c */
 void lower_scan(lower *L, tn_lbuilder *b, const tn_top *op);

@@ -312,16 +312,17 @@ static uint32_t move_bits(const tn_layout *from, const tn_layout *to, const int 
     return x;
 }
 
-tn_layout tn_layout_reduce(const tn_layout *from, int axis)
+tn_layout tn_layout_restrict(const tn_layout *from, int rank, const int *axes)
 {
-    tn_layout to = {.rank = (uint8_t)(from->rank - 1), .warp_bits = from->warp_bits};
-    int axis_to[TN_TILE_RANK];
-    for (int a = 0; a < from->rank; a++) {
-        axis_to[a] = a == axis ? -1 : a - (a > axis);
-        if (a != axis) {
-            to.bits[axis_to[a]] = from->bits[a];
-            to.repeats[axis_to[a]] = from->repeats[a];
-        }
+    tn_layout to = {.rank = (uint8_t)rank, .warp_bits = from->warp_bits};
+    int axis_to[TN_TILE_RANK] = {-1, -1, -1, -1, -1, -1};
+    for (int i = 0; i < rank; i++) {
+        to.repeats[i] = 1;
+        if (axes[i] < 0)
+            continue;
+        axis_to[axes[i]] = i;
+        to.bits[i] = from->bits[axes[i]];
+        to.repeats[i] = from->repeats[axes[i]];
     }
     basis b = {0};
     for (int i = 0; i < from->reg_bits; i++) {
@@ -333,6 +334,17 @@ tn_layout tn_layout_reduce(const tn_layout *from, int axis)
         to.col[i] = move_bits(from, &to, axis_to, from->col[i]);
     return to;
 }
+
+tn_layout tn_layout_reduce(const tn_layout *from, int axis)
+{
+    int kept[TN_TILE_RANK];
+    for (int a = 0, n = 0; a < from->rank; a++)
+        if (a != axis)
+            kept[n++] = a;
+    return tn_layout_restrict(from, from->rank - 1, kept);
+}
+
+uint32_t tn_layout_column(const tn_layout *layout, int place_bit, int axis) { return axis_part(layout, axis, layout->col[place_bit]); }
 
 bool tn_layout_broadcast(const tn_layout *from, const tn_ttype *type, const int *axes, tn_layout *out)
 {

@@ -60,6 +60,8 @@ bool tn_layout_mma_b(const tn_ttype *type, int warps_m, int warps_n, tn_layout *
 bool tn_layout_wgmma_acc(const tn_ttype *type, int warps, int n, tn_layout *out);
 
 /* Derived layouts: no element moves to another thread. */
+/* Of a tile whose axis i is axis axes[i] of `from`, or one element (-1); registers that would be copies are dropped, lanes and warps stay as replicas. */
+tn_layout tn_layout_restrict(const tn_layout *from, int rank, const int *axes);
 tn_layout tn_layout_reduce(const tn_layout *from, int axis); /* without the axis; registers that would be copies are dropped, lanes and warps stay as replicas */
 /* to `type`; axis i of `from` becomes axis axes[i]. The new axes' bits take replica lanes, then warps, then new registers. False: more than 2^10 of them, or
  * an axis of another extent. */
@@ -68,6 +70,7 @@ tn_layout tn_layout_permute(const tn_layout *from, const int *axes); /* axis i o
 /* Row-major order kept, elements stay where they are. False: an odd factor, where not only axes of one element come or go. */
 bool tn_layout_reshape(const tn_layout *from, const tn_ttype *type, tn_layout *out);
 
+uint32_t tn_layout_column(const tn_layout *layout, int place_bit, int axis); /* the bits of the axis's index that a place bit flips */
 bool tn_layout_covers(const tn_layout *layout); /* every element has a place: true of all that constructors give */
 int tn_layout_regs(const tn_layout *layout);    /* registers a thread, replicas among them */
 int64_t tn_layout_elements(const tn_layout *layout);

@@ -1,8 +1,410 @@
-#include "target/lower/lower.h"
+/* Tile IR -> Loop IR for NVIDIA GPUs: what one thread of a CTA does. docs/gpu.md is the design.
+ *
+ * A program is a CTA; its `warps` x 32 threads share out every tile. A tile is an expression, whose elements are computed where a nest needs them, or a place:
+ * registers, that a layout shares out (nest.c), and shared memory once other threads want its elements. Sinks make nests over the registers of a layout
+ * (choose.c says which): stores, reductions (reduce.c), and values that are kept because several nests want them. Scalars are computed by every thread. */
+#include "target/gpu/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+void gpu_refuse(lower *L, const tn_top *op, const char *what)
+{
+    if (L->status == TN_OK)
+        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: %s has no GPU lowering", L->kernel->name, what ? what : tn_format(&L->session->arena, "'%s'", tn_top_name(op->code)));
+}
+
+/* Scalars: by one thread. */
+static tn_lvalue *is_first_thread(lower *L) { return tn_l_fn2(&L->entry, TN_S_eq, GPU(L)->thread, tn_l_index(&L->entry, 0)); }
+
+static tn_lvalue *owns_tile(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout)
+{
+    return type->rank ? gpu_owns(L, b, layout) : is_first_thread(L);
+}
+
+/* ---- stores ------------------------------------------------------------------------------------------------------------------ */
+
+static tn_layout scalar_layout(lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)}; }
+
+static bool layout_of_sink(lower *L, const tn_tvalue *v, tn_layout *out)
+{
+    if (v->type.rank)
+        return gpu_natural_layout(L, v, out);
+    *out = scalar_layout(L);
+    return true;
+}
+
+static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_tvalue *v = lower_accessed_tile(op);
+    tn_layout layout;
+    nest n;
+    if (!layout_of_sink(L, v, &layout))
+        return;
+    gpu_prepare_access(L, b, op, &layout);
+    gpu_touch_global(L, b, lower_accessed(L, op), op, true);
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &layout, &n);
+    element e = lower_element(L, &in, v, n.idx);
+    access a = op->view ? lower_resolve(L, &in, op, n.idx) : lower_pointed(L, &in, op, n.idx);
+    tn_lvalue *memory = op->view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op);
+    tn_l_store(&in, memory, a.offset, e.value, lower_and(&in, owns_tile(L, &in, &v->type, &layout), lower_and(&in, a.exists, e.present)));
+    gpu_close(L, &n);
+}
+
+/* ---- loads -------------------------------------------------------------------------------------------------------------------- */
+
+/* Where it stands, not later: something in between may write what it reads. */
+static bool must_load_now(lower *L, const tn_top *load)
+{
+    int buffer = lower_accessed(L, load);
+    if (buffer >= 0 && L->kernel->buffers.at[buffer].mode == TN_READ && !L->func->overlap)
+        return false;
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(load->result)) = (void *)load;
+    bool written = false;
+    for (const tn_top *op = load->next; op; op = op->next) {
+        bool uses = lower_depends_on(op, &marked);
+        if (uses && written)
+            return true;
+        if (lower_writes(L, op, buffer)) {
+            if (uses && !lower_same_element(L, load, op))
+                return true;
+            written = true;
+        }
+        written |= lower_synchronises(op);
+        for (int i = 0; uses && i < op->nresults; i++)
+            *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
+    }
+    return false;
+}
+
+static void keep(lower *L, tn_lbuilder *b, const tn_tvalue *v)
+{
+    tn_layout layout;
+    if (gpu_natural_layout(L, v, &layout))
+        gpu_materialise(L, b, v, &layout);
+}
+
+static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    if (op->result->type.rank == 0) {
+        int buffer = lower_accessed(L, op);
+        gpu_touch_global(L, b, buffer, op, false);
+        lower_scalar(L, b, op->result);
+    } else if (must_load_now(L, op) || gpu_is_worth_keeping(L, op->result)) {
+        keep(L, b, op->result);
+    }
+}
+
+/* ---- print, assert --------------------------------------------------------------------------------------------------------------- */
+
+static void lower_print(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    tn_lbuilder in = *b;
+    if (op->noperands == 0) {
+        in = tn_l_in(b, tn_l_if(b, is_first_thread(L))->region[0]);
+        lower_print_text(L, &in, op);
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        tn_layout layout;
+        nest n;
+        if (!layout_of_sink(L, op->operand[i], &layout))
+            return;
+        gpu_prepare_own(L, b, op->operand[i], &layout);
+        in = *b;
+        gpu_open(L, &in, &layout, &n);
+        tn_lvalue *owns = owns_tile(L, &in, &op->operand[i]->type, &layout);
+        if (owns)
+            in = tn_l_in(&in, tn_l_if(&in, owns)->region[0]);
+        lower_print_element(L, &in, op, i, n.idx);
+        gpu_close(L, &n);
+    }
+}
+
+static void lower_assert(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    tn_layout layout;
+    nest n;
+    if (!layout_of_sink(L, op->operand[0], &layout))
+        return;
+    gpu_prepare_own(L, b, op->operand[0], &layout);
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &layout, &n);
+    tn_l_trap(&in, lower_assertion(L, &in, op, n.idx), tn_max(op->loc.line, 1));
+    gpu_close(L, &n);
+}
+
+/* ---- control ------------------------------------------------------------------------------------------------------------------------ */
+
+static void bind_state(lower *L, const tn_tvalue *args, place *const *state, int n)
+{
+    for (int i = 0; i < n; i++)
+        lower_set_place(L, &args[i], state[i]);
+}
+
+/* Registers for what a loop or branch gives. */
+static bool new_state(lower *L, tn_lbuilder *b, const tn_top *op, tn_tvalue *const *like, place **out, const char *name)
+{
+    for (int i = 0; i < op->nresults; i++) {
+        tn_layout layout = {0};
+        if (op->result[i].type.rank && !gpu_natural_layout(L, like[i], &layout))
+            return false;
+        out[i] = gpu_new_place(L, b, &op->result[i].type, &layout, name);
+        out[i]->root = lower_root(L, &op->result[i]);
+    }
+    return true;
+}
+
+static void copy_registers(tn_lbuilder *b, const tn_ttype *type, const place *to, const place *from)
+{
+    tn_lvalue *r = tn_l_index(b, 0);
+    tn_lbuilder in = *b;
+    if (type->rank) {
+        tn_lop *loop = tn_l_for(b, "r", r, tn_l_index(b, to->held->regs->def->size), tn_l_index(b, 1), TN_FOR_UNROLL);
+        in = tn_l_in(b, loop->region[0]);
+        r = loop->region[0]->arg;
+    }
+    tn_l_store(&in, type->rank ? to->held->regs : to->buffer, r, tn_l_load(&in, type->rank ? from->held->regs : from->buffer, r, 1, NULL, NULL), NULL);
+}
+
+/* Is one of `args`, but the one that v itself becomes, among what v is computed from? */
+static bool reads_state(lower *L, const tn_tvalue *v, const tn_tvalue *args, int n, const tn_tvalue *own, int *budget)
+{
+    if (v >= args && v < args + n)
+        return v != own;
+    if (!v->def || --*budget < 0 || (tn_map_get(&L->places, TN_KEY(v)) && v->type.rank == 0))
+        return *budget < 0;
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    if (p && !p->kept)
+        return false;
+    for (int i = 0; i < v->def->noperands; i++)
+        if (reads_state(L, v->def->operand[i], args, n, own, budget))
+            return true;
+    return false;
+}
+
+/* state := values, what the body yields. All are computed before the first is stored, where one is computed from another's old value. */
+static void carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *const *values, place *const *state, int n)
+{
+    place *next[TN_TILE_CARRIED];
+    bool apart = false;
+    for (int i = 0; i < n; i++) {
+        int budget = LOWER_BUDGET;
+        apart |= reads_state(L, values[i], args, n, &args[i], &budget);
+        if (state[i]->held && state[i]->buffer)
+            apart = true;
+    }
+    for (int i = 0; i < n; i++) {
+        tn_layout layout = state[i]->held ? state[i]->held->layout : (tn_layout){0};
+        next[i] = state[i];
+        if (apart) {
+            next[i] = gpu_new_place(L, b, &args[i].type, &layout, "next");
+            next[i]->root = state[i]->root;
+        }
+        gpu_materialise_into(L, b, values[i], next[i]);
+    }
+    for (int i = 0; apart && i < n; i++)
+        copy_registers(b, &args[i].type, state[i], next[i]);
+}
+
+static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    int n = op->nresults;
+    place *state[TN_TILE_CARRIED];
+    tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
+    if (!new_state(L, b, op, op->operand + 3, state, "carried"))
+        return;
+    for (int i = 0; i < n; i++)
+        gpu_materialise_into(L, b, op->operand[3 + i], state[i]);
+    int64_t by;
+    if (!tn_l_is_const(step, &by)) /* a user's, at launch: one that does not go up would never end */
+        hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, step, tn_l_const(b, tn_lscalar(step->type.dtype), tn_number_from_int(step->type.dtype, 0))),
+                      tn_l_cast(b, hi, TN_I64), tn_l_cast(b, lo, TN_I64));
+    tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
+    bind_state(L, op->region[0]->arg + 1, state, n);
+    gpu_block(L, &in, op->region[0]);
+    if (L->status == TN_OK)
+        carry(L, &in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+    bind_state(L, op->result, state, n);
+}
+
+static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    int n = op->nresults;
+    place *state[TN_TILE_CARRIED];
+    if (!new_state(L, b, op, op->operand, state, "carried"))
+        return;
+    for (int i = 0; i < n; i++)
+        gpu_materialise_into(L, b, op->operand[i], state[i]);
+    tn_lop *loop = tn_l_while(b);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    region r = gpu_enter(L);
+    scope s = lower_open(L);
+    bind_state(L, op->region[0]->arg, state, n);
+    gpu_block(L, &in, op->region[0]);
+    tn_l_yield(&in, lower_scalar(L, &in, op->region[0]->last->operand[0]));
+    lower_close(L, s);
+    gpu_leave(L, NULL, r);
+    in = tn_l_in(b, loop->region[1]);
+    s = lower_open(L);
+    bind_state(L, op->region[1]->arg, state, n);
+    gpu_block(L, &in, op->region[1]);
+    if (L->status == TN_OK)
+        carry(L, &in, op->region[1]->arg, op->region[1]->last->operand, state, n);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+    bind_state(L, op->result, state, n);
+}
+
+static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    gpu_lower *g = GPU(L);
+    place *out[TN_TILE_CARRIED];
+    if (!new_state(L, b, op, op->region[0]->last->operand, out, "if"))
+        return;
+    tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
+    size_t before = g->touched.len;
+    touch *touched = TN_NEW_ARRAY(&L->arena, touch, before + 1);
+    memcpy(touched, g->touched.at, before * sizeof *touched);
+    size_t log = g->log.len;
+    for (int side = 0; side < 2; side++) {
+        tn_lbuilder in = tn_l_in(b, branch->region[side]);
+        scope s = lower_open(L);
+        region r = gpu_enter(L);
+        gpu_block(L, &in, op->region[side]);
+        for (int i = 0; i < op->nresults && L->status == TN_OK; i++)
+            gpu_materialise_into(L, &in, op->region[side]->last->operand[i], out[i]);
+        gpu_leave(L, NULL, r);
+        lower_close(L, s);
+        g->touched.len = 0; /* each side begins as if the other had not been */
+        for (size_t i = 0; i < before && side == 0; i++)
+            TN_PUSH(&L->arena, &g->touched, touched[i]);
+    }
+    g->touched.len = 0; /* and what follows finds what was before, and all of both */
+    for (size_t i = 0; i < before; i++)
+        TN_PUSH(&L->arena, &g->touched, touched[i]);
+    for (size_t i = log; i < g->log.len; i++)
+        TN_PUSH(&L->arena, &g->touched, g->log.at[i]);
+    bind_state(L, op->result, out, op->nresults);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void lower_gather(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_tvalue *source = op->operand[0];
+    place *p = tn_map_get(&L->places, TN_KEY(source));
+    tn_layout layout;
+    if (!gpu_natural_layout(L, source, &layout))
+        return;
+    if (!p || p->kept) { /* frozen: absent elements are 0 */
+        p = gpu_new_place(L, b, &source->type, &layout, "source");
+        p->root = lower_root(L, source);
+        gpu_materialise_into(L, b, source, p);
+    }
+    gpu_share(L, b, &source->type, p);
+    *tn_map_at(&L->gathered, TN_KEY(op)) = p;
+    keep(L, b, op->result);
+}
+
+static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    b->line = op->loc.line;
+    switch (op->code) {
+    case TN_T_store:
+    case TN_T_store_ptr:
+        lower_store(L, b, op);
+        return;
+    case TN_T_load:
+    case TN_T_load_ptr:
+        lower_load(L, b, op);
+        return;
+    case TN_T_reduce:
+    case TN_T_fold:
+        gpu_reduce(L, b, op);
+        return;
+    case TN_T_gather:
+        lower_gather(L, b, op);
+        return;
+    case TN_T_for:
+        lower_for(L, b, op);
+        return;
+    case TN_T_while:
+        lower_while(L, b, op);
+        return;
+    case TN_T_if:
+        lower_if(L, b, op);
+        return;
+    case TN_T_print:
+        lower_print(L, b, op);
+        return;
+    case TN_T_assert:
+        lower_assert(L, b, op);
+        return;
+    case TN_T_yield:
+        return;
+    default:
+        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_dot || op->code == TN_T_histogram || op->code == TN_T_asm)
+            gpu_refuse(L, op, NULL);
+        else if (op->nresults == 1 && op->result->type.rank == 0)
+            lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */
+        else if (op->nresults == 1 && gpu_is_worth_keeping(L, op->result))
+            keep(L, b, op->result);
+        return; /* other pure operations are computed where they are used */
+    }
+}
+
+void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+        lower_op(L, b, op);
+}
+
+static void open_locals(lower *L, tn_lbuilder *b)
+{
+    const tn_kernel *k = L->kernel;
+    L->func->threads = GPU(L)->warps * 32;
+    GPU(L)->thread = tn_l_thread(b);
+    for (size_t i = 0; i < k->buffers.len; i++) {
+        const tn_tbuffer *t = &k->buffers.at[i];
+        if (t->mode != TN_LOCAL)
+            continue;
+        if (!tn_dim_is_const(t->elements)) {
+            L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: the local buffer %%%s, whose size is not constant, has no GPU lowering", k->name, t->name);
+            return;
+        }
+        L->buffer[i] = gpu_shared(L, b, t->name, t->dtype, t->elements->value);
+    }
+}
+
+static void lower_body(lower *L, tn_lbuilder *b)
+{
+    if (L->status != TN_OK)
+        return;
+    region r = gpu_enter(L);
+    r.programs = true;
+    gpu_survey(L);
+    gpu_block(L, b, L->kernel->body);
+    gpu_leave(L, b, r);
+}
 
 tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
-    (void)out;
-    return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: machine '%s' is a GPU, for which the Tile IR has no lowering yet; Loop IR with `threads` compiles", kernel->name,
-                    machine->name);
+    enum { WARPS = 4 };
+    static const lower_target gpu = {"GPU", gpu_place_element, NULL, open_locals, lower_body};
+    assert(machine->gpu);
+    TN_TRY(tn_tile_bind(kernel));
+    gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}};
+    lower *L = &state.base;
+    L->arena.on_oom = session->arena.on_oom;
+    state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = &L->arena;
+    state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
+    return lower_run(L, out);
 }

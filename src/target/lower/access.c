@@ -37,6 +37,11 @@ bool lower_writes_memory(const tn_top *op)
     return op->code == TN_T_store || op->code == TN_T_atomic || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;
 }
 
+const tn_tvalue *lower_accessed_tile(const tn_top *op)
+{
+    return op->code == TN_T_store ? op->operand[0] : op->code == TN_T_store_ptr ? op->operand[1] : op->result;
+}
+
 int lower_accessed(const lower *L, const tn_top *op)
 {
     if (op->view)

@@ -55,7 +55,11 @@ static tn_lvalue *find_or_add_index(lower *L, const char *name)
     return tn_lfunc_index(L->func, name);
 }
 
-static void collect_symbol(void *context, tn_dim symbol) { find_or_add_index(context, symbol->name); }
+static void collect_symbol(void *context, tn_dim symbol)
+{
+    tn_lvalue *index = find_or_add_index(context, symbol->name);
+    index->multiple = tn_max(index->multiple, symbol->multiple > 1 ? symbol->multiple : 0);
+}
 
 static void collect(lower *L, tn_dim d)
 {
@@ -100,8 +104,11 @@ void lower_collect_scalars(lower *L)
 {
     for (size_t i = 0; i < L->kernel->scalars.len; i++) {
         const tn_tvalue *v = L->kernel->scalars.at[i];
-        if (!v->type.pointer)
-            find_or_add_index(L, v->name)->holds = v->type.dtype;
+        if (v->type.pointer)
+            continue;
+        tn_lvalue *index = find_or_add_index(L, v->name);
+        index->holds = v->type.dtype;
+        index->multiple = tn_max(index->multiple, v->divisor);
     }
 }
 
@@ -216,4 +223,15 @@ bool lower_known_below(const lower *L, const tn_tvalue *start, const tn_lvalue *
             return true;
     }
     return false;
+}
+
+bool lower_block_fits(const lower *L, const tn_tvalue *start, tn_dim limit, int64_t extent)
+{
+    int64_t step, last;
+    tn_dim range = lower_range_of(L, start, &step);
+    if (range && tn_dim_is_const(range) && range->value <= step) /* one trip: the start is 0 */
+        return tn_dim_is_const(limit) && extent <= limit->value;
+    if (range)
+        return step % extent == 0 && limit->multiple % extent == 0 && tn_dim_le(L->session, range, limit);
+    return start->def && start->def->code == TN_T_const && tn_dim_is_const(limit) && tn_add(start->def->number.i, extent, &last) && last <= limit->value;
 }

@@ -62,7 +62,8 @@ static tn_lvalue *check_subscript(lower *L, tn_lbuilder *b, const tn_top *op, in
     int64_t constant;
     tn_lvalue *ok = NULL;
     bool is_const = tn_l_is_const(index, &constant);
-    bool below = s->block ? lower_known_below(L, s->value, idx[s->axis[0]], shape) : false;
+    const tn_ttype *type = &lower_accessed_tile(op)->type;
+    bool below = s->block && (lower_known_below(L, s->value, idx[s->axis[0]], shape) || lower_block_fits(L, s->value, shape, type->extent[s->axis[0]].size));
     if (!s->block && s->naxes == 0) { /* a range variable of step 1 is below its limit */
         int64_t step;
         tn_dim range = lower_range_of(L, s->value, &step);
@@ -441,4 +442,47 @@ void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n,
     for (int i = 0; i < n; i++)
         tn_l_store(b, acc[i], offset, result[i], NULL);
     lower_close(L, s);
+}
+
+static tn_lvalue *select_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    tn_lvalue *x = lower_present(L, b, op->operand[1], idx), *y = lower_present(L, b, op->operand[2], idx), *side = NULL;
+    if (x || y) {
+        tn_lvalue *yes = tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
+        side = tn_l_fn3(b, TN_S_select, lower_element(L, b, op->operand[0], idx).value, x ? x : yes, y ? y : yes);
+    }
+    return lower_and(b, side, lower_present(L, b, op->operand[0], idx));
+}
+
+tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    const tn_top *op = v->def;
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    tn_lvalue *at[TN_TILE_RANK], *present = NULL;
+    element known;
+    if (v->type.rank == 0 || !op || (p && !p->kept) || lower_recall(L, v, idx, &known))
+        return lower_element(L, b, v, idx).present;
+    const tn_tvalue *from = lower_moved(L, b, v, idx, at);
+    if (from)
+        return lower_present(L, b, from, at);
+    switch (op->code) {
+    case TN_T_load:
+    case TN_T_load_ptr:
+        return lower_place_present(L, b, op, idx);
+    case TN_T_gather:
+        return lower_present(L, b, op->operand[1], idx);
+    case TN_T_map:
+        if (op->fn == TN_S_select)
+            return select_present(L, b, op, idx);
+        break;
+    case TN_T_cast:
+    case TN_T_bitcast:
+    case TN_T_addptr:
+        break;
+    default:
+        return lower_compute_element(L, b, v, idx).present;
+    }
+    for (int i = 0; i < op->noperands; i++)
+        present = lower_and(b, present, lower_present(L, b, op->operand[i], idx));
+    return present;
 }

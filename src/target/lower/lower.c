@@ -23,10 +23,10 @@ static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
     }
 }
 
-/* Our own buffers start at lines; what a user's pointer names starts at an element. */
-static int64_t alignment_of(const tn_kernel *kernel, tn_dtype dtype)
+/* Our own buffers start at lines; what a user's pointer names starts at an element, unless more is promised. */
+static int64_t alignment_of(const tn_kernel *kernel, const tn_tbuffer *t)
 {
-    return kernel->scalars.len ? tn_max(1, tn_dtype_bits(tn_dtype_real(dtype)) / 8) : 64;
+    return kernel->scalars.len ? tn_max(tn_max(1, tn_dtype_bits(tn_dtype_real(t->dtype)) / 8), t->align) : 64;
 }
 
 static void open_buffers(lower *L)
@@ -36,7 +36,7 @@ static void open_buffers(lower *L)
     for (size_t i = 0; i < kernel->buffers.len; i++) {
         const tn_tbuffer *t = &kernel->buffers.at[i];
         if (t->mode != TN_LOCAL)
-            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ && !L->func->overlap, alignment_of(kernel, t->dtype));
+            L->buffer[i] = tn_lfunc_buffer(L->func, t->name, t->dtype, t->mode == TN_READ && !L->func->overlap, alignment_of(kernel, t));
     }
 }
 

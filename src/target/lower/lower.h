@@ -101,11 +101,15 @@ tn_dim lower_value_dim(const lower *L, const tn_tvalue *v); /* of a size or inde
 tn_dim lower_range_of(const lower *L, const tn_tvalue *v, int64_t *step); /* the limit of a range variable (grid, fold, for), and its step; NULL: v is none */
 bool lower_not_negative(const lower *L, const tn_tvalue *v); /* by what it is made of */
 void lower_fact(lower *L, const axis_bound *bound, tn_lvalue *index); /* start + index < limit, until the scope closes, if the bound says anything */
+/* start + i < limit for all i in [0, extent), by what is known before anything runs. */
+bool lower_block_fits(const lower *L, const tn_tvalue *start, tn_dim limit, int64_t extent);
 bool lower_known_below(const lower *L, const tn_tvalue *start, const tn_lvalue *index, tn_dim limit); /* recorded so */
 
 /* ---- element.c ------------------------------------------------------------------------------------------------------------- */
 element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
 element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx); /* though it lies in a place */
+/* Whether an element exists, by its expression; NULL: surely. */
+tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx);
 tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 /* The value, or 0 where it is absent. */
 tn_lvalue *lower_frozen(tn_lbuilder *b, element e);
@@ -188,6 +192,7 @@ bool lower_is_injective(const lower *L, const tn_tvalue *p);   /* no two element
 bool lower_depends_on(const tn_top *op, const tn_map *marked);           /* op, or something inside it, reads a value of the set */
 bool lower_same_access(const tn_top *a, const tn_top *b);                /* the same elements of views that lie alike */
 bool lower_writes_memory(const tn_top *op);
+const tn_tvalue *lower_accessed_tile(const tn_top *op); /* what a load, store or atomic gives, or stores */
 /* The buffer that an operation itself reads or writes, LOWER_MEMORY or LOWER_NOTHING. */
 int lower_accessed(const lower *L, const tn_top *op);
 bool lower_may_alias(const lower *L, int a, int b);

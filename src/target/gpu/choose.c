@@ -1,0 +1,354 @@
+/* Which threads hold what: a survey of the kernel before it is lowered.
+ *
+ * All tiles of one shape have the same layout unless something speaks against it, so that values meet in the same registers. How memory lies under the tiles
+ * of that shape decides: the axis along which most bytes are neighbours is the fastest, in vectors of 16 bytes if the address is known to be so aligned. What
+ * is derived from a tile (a reduced row, what is broadcast to it) follows that tile. An access that lies otherwise is made in a layout of its own, and its
+ * tile converted. */
+#include <string.h>
+
+#include "target/gpu/lower.h"
+
+/* ---- how memory lies ------------------------------------------------------------------------------------------------------ */
+
+typedef struct lying {
+    int axis;         /* of the tile, along which elements are neighbours; -1: none, or not known */
+    int64_t multiple; /* of elements: where vectors along the axis start in memory, and where they end */
+    int64_t bytes;    /* of an element */
+} lying;
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    a = a < 0 ? -a : a;
+    b = b < 0 ? -b : b;
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a; /* 0: a multiple of anything */
+}
+
+/* What divides v, an integer or pointer, at indices that are multiples of a vector's length themselves (0: anything). */
+static int64_t multiple_of(const lower *L, const tn_tvalue *v, int depth)
+{
+    int64_t step, product;
+    const tn_top *op = v->def;
+    if (lower_range_of(L, v, &step))
+        return step;
+    if (!op && v->type.pointer) {
+        int buffer = lower_root(L, v);
+        return buffer >= 0 ? L->buffer[buffer]->align / ((tn_dtype_bits(v->type.dtype) + 7) / 8) : 1;
+    }
+    if (!op || depth == 0)
+        return 1;
+    switch (op->code) {
+    case TN_T_const:
+        return tn_is_integer(v->type.dtype) ? op->number.i : 1;
+    case TN_T_size:
+        return op->dim->multiple;
+    case TN_T_range:
+    case TN_T_broadcast:
+    case TN_T_reshape:
+    case TN_T_permute:
+    case TN_T_assume:
+    case TN_T_cast:
+        return op->operand[0]->type.pointer || tn_is_integer(op->operand[0]->type.dtype) ? multiple_of(L, op->operand[0], depth - 1) : 1;
+    case TN_T_addptr:
+        return gcd(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1));
+    case TN_T_map:
+        if (op->fn == TN_S_add || op->fn == TN_S_sub || op->fn == TN_S_min || op->fn == TN_S_max)
+            return gcd(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1));
+        if (op->fn == TN_S_mul && tn_mul(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1), &product))
+            return product;
+        return 1;
+    default:
+        return 1;
+    }
+}
+
+enum { DEPTH = 12 };
+
+static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
+{
+    const tn_view *view = op->view;
+    lying m = {.axis = -1, .bytes = (tn_dtype_bits(type->dtype) + 7) / 8};
+    for (int d = 0; d < view->rank; d++) {
+        const tn_subscript *s = &op->subscript[d];
+        if (s->block && tn_dim_is(view->stride[d], 1) && type->extent[s->axis[0]].size > 1)
+            m.axis = s->axis[0];
+    }
+    m.multiple = gcd(view->offset->multiple, L->buffer[view->buffer] ? L->buffer[view->buffer]->align / tn_max(1, m.bytes) : 1);
+    if (view->panel)
+        m.axis = -1;
+    for (int d = 0; d < view->rank; d++) {
+        const tn_subscript *s = &op->subscript[d];
+        int64_t stride = view->stride[d]->multiple, at = 1, product;
+        if (tn_dim_is(view->stride[d], 0))
+            continue;
+        if (s->block || s->naxes == 0)
+            at = multiple_of(L, s->value, DEPTH);
+        if (s->block && s->axis[0] != m.axis && type->extent[s->axis[0]].size > 1)
+            at = 1;
+        m.multiple = gcd(m.multiple, tn_mul(stride, at, &product) ? product : 1);
+        if (s->block && s->axis[0] == m.axis && !s->inside && !lower_block_fits(L, s->value, view->shape[d], type->extent[m.axis].size))
+            m.multiple = gcd(m.multiple, view->shape[d]->multiple);
+    }
+    return m;
+}
+
+static lying of_pointer(const lower *L, const tn_top *op, const tn_ttype *type)
+{
+    lying m = {.axis = -1, .bytes = (tn_dtype_bits(type->dtype) + 7) / 8};
+    strides s = lower_own_strides(L, op->operand[0]);
+    for (int a = 0; a < type->rank; a++)
+        if (s.along[a] == 1 && type->extent[a].size > 1)
+            m.axis = a;
+    m.multiple = multiple_of(L, op->operand[0], DEPTH);
+    for (int a = 0; a < type->rank; a++)
+        if (a != m.axis && type->extent[a].size > 1)
+            m.multiple = s.along[a] == LOWER_UNKNOWN || s.along[a] == LOWER_UNIFORM ? 1 : gcd(m.multiple, s.along[a]);
+    return m;
+}
+
+static lying lying_of(const lower *L, const tn_top *op)
+{
+    const tn_ttype *type = &lower_accessed_tile(op)->type;
+    return op->view ? of_view(L, op, type) : of_pointer(L, op, type);
+}
+
+/* ---- layouts of shapes ------------------------------------------------------------------------------------------------------ */
+
+typedef struct vote {
+    int64_t weight[TN_TILE_RANK]; /* bytes that lie along the axis */
+    int64_t multiple[TN_TILE_RANK], widest[TN_TILE_RANK];
+} vote;
+
+static uint64_t shape_key(const tn_ttype *type)
+{
+    int64_t shape[TN_TILE_RANK + 1] = {type->rank};
+    for (int a = 0; a < type->rank; a++)
+        shape[a + 1] = type->extent[a].size;
+    return tn_hash(shape, sizeof shape, 1);
+}
+
+static int64_t elements_of(const tn_ttype *type)
+{
+    int64_t n = 1;
+    for (int a = 0; a < type->rank; a++)
+        n *= type->extent[a].size;
+    return n;
+}
+
+static void vote_for(lower *L, const tn_top *op)
+{
+    if (op->code != TN_T_load && op->code != TN_T_load_ptr && op->code != TN_T_store && op->code != TN_T_store_ptr)
+        return;
+    const tn_tvalue *v = lower_accessed_tile(op);
+    if (v->type.rank == 0)
+        return;
+    lying m = lying_of(L, op);
+    if (m.axis < 0)
+        return;
+    void **cell = tn_map_at(&GPU(L)->votes, shape_key(&v->type));
+    if (!*cell)
+        *cell = TN_NEW(&L->arena, vote);
+    vote *votes = *cell;
+    votes->weight[m.axis] += elements_of(&v->type) * m.bytes;
+    votes->multiple[m.axis] = votes->multiple[m.axis] ? gcd(votes->multiple[m.axis], m.multiple) : m.multiple ? m.multiple : INT64_C(1) << 20;
+    votes->widest[m.axis] = tn_max(votes->widest[m.axis], m.bytes);
+}
+
+/* With `axis` fastest, then from the last axis on, in vectors of at most `most` elements. */
+static bool layout_along(lower *L, const tn_ttype *type, int axis, int64_t most, tn_layout *out)
+{
+    int order[TN_TILE_RANK], n = 0;
+    order[n++] = axis;
+    for (int a = type->rank - 1; a >= 0; a--)
+        if (a != axis)
+            order[n++] = a;
+    int64_t each = elements_of(type) / (GPU(L)->warps * 32), vector = 1;
+    while (vector * 2 <= most && vector * 2 <= each && most % (vector * 2) == 0)
+        vector *= 2;
+    if (tn_layout_blocked(type, order, (int)vector, GPU(L)->warps, out))
+        return true;
+    L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: a tile of %lld elements is more than %d threads can hold on a GPU", L->kernel->name,
+                         (long long)elements_of(type), GPU(L)->warps * 32);
+    return false;
+}
+
+enum { VECTOR_BYTES = 16 };
+
+bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out)
+{
+    void **cell = tn_map_at(&GPU(L)->classes, shape_key(type));
+    if (!*cell) {
+        const vote *votes = tn_map_get(&GPU(L)->votes, shape_key(type));
+        int axis = type->rank - 1;
+        int64_t most = VECTOR_BYTES / tn_max(1, (tn_dtype_bits(type->dtype) + 7) / 8);
+        for (int a = type->rank - 1; votes && a >= 0; a--)
+            if (votes->weight[a] > votes->weight[axis])
+                axis = a;
+        if (votes && votes->weight[axis])
+            most = gcd(votes->multiple[axis], VECTOR_BYTES / tn_min(VECTOR_BYTES, votes->widest[axis]));
+        tn_layout *made = TN_NEW(&L->arena, tn_layout);
+        if (!layout_along(L, type, axis, most, made))
+            return false;
+        *tn_map_at(&GPU(L)->classes, shape_key(type)) = made;
+        *out = *made;
+        return true;
+    }
+    *out = *(const tn_layout *)*cell;
+    return true;
+}
+
+bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better)
+{
+    enum { FEW = 256 }; /* elements: not worth a trip through shared memory */
+    const tn_ttype *type = &load->result->type;
+    if (elements_of(type) < FEW)
+        return false;
+    lying m = lying_of(L, load);
+    int first = layout->reg_bits && layout->col[0] ? 0 : TN_LAYOUT_LANE;
+    if (m.axis < 0 || type->extent[m.axis].size < 8 || tn_layout_column(layout, first, m.axis) == 1)
+        return false;
+    return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better);
+}
+
+/* ---- who wants what --------------------------------------------------------------------------------------------------------- */
+
+static bool is_expression(const tn_top *op)
+{
+    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
+        return true;
+    return !op->nregions && op->code != TN_T_dot && op->code != TN_T_histogram && (tn_top_traits(op->code) & TN_T_PURE);
+}
+
+static bool is_in_loop(const tn_top *sink, const tn_tvalue *v)
+{
+    const tn_tblock *home = v->def ? v->def->block : v->block;
+    for (const tn_tblock *block = sink->block; block && block != home; block = block->parent ? block->parent->block : NULL)
+        if (block->parent && block->parent->code != TN_T_if)
+            return true;
+    return false;
+}
+
+static void demand_of(lower *L, const tn_top *sink, const tn_ttype *nest, const tn_tvalue *v, const axes *of)
+{
+    void **cell = tn_map_at(&GPU(L)->demands, TN_KEY(v));
+    demand *d = *cell;
+    axes inner;
+    if (!d) {
+        d = *cell = TN_NEW(&L->arena, demand);
+        d->nest = *nest;
+        d->of = *of;
+        d->known = true;
+        for (int k = 0; k < v->type.rank; k++)
+            d->known &= of->axis[k] >= 0 || v->type.extent[k].size == 1;
+    }
+    if (d->last == sink)
+        return;
+    d->last = sink;
+    d->sinks++;
+    d->from_loop |= is_in_loop(sink, v);
+    const tn_top *op = v->def;
+    if (!op || !is_expression(op))
+        return;
+    const tn_tvalue *from = lower_moved_axes(op, of, &inner);
+    if (from) {
+        demand_of(L, sink, nest, from, &inner);
+        return;
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        inner = gpu_operand_axes(op, i, of);
+        demand_of(L, sink, nest, op->operand[i], &inner);
+    }
+    for (int k = 0; op->view && k < op->view->rank; k++) {
+        const tn_subscript *s = &op->subscript[k];
+        inner = lower_own_axes();
+        for (int i = 0; i < s->naxes; i++)
+            inner.axis[i] = of->axis[s->axis[i]];
+        if (!s->block)
+            demand_of(L, sink, nest, s->value, &inner);
+    }
+}
+
+static void survey_op(void *context, tn_top *op)
+{
+    lower *L = context;
+    axes own = lower_own_axes();
+    vote_for(L, op);
+    if (is_expression(op) && op->code != TN_T_gather)
+        return;
+    for (int i = 0; i < op->noperands; i++)
+        demand_of(L, op, &op->operand[i]->type, op->operand[i], &own);
+    for (int k = 0; op->view && k < op->view->rank; k++)
+        if (!op->subscript[k].block)
+            demand_of(L, op, &op->subscript[k].value->type, op->subscript[k].value, &own);
+}
+
+void gpu_survey(lower *L) { tn_tile_walk(L->kernel->body, survey_op, L); }
+
+/* A place of the nest's own shape that v is computed from, element by element. */
+static const place *same_shaped_place(lower *L, const tn_tvalue *v, int *budget)
+{
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    const tn_top *op = v->def;
+    if (p)
+        return p->held ? p : NULL;
+    if (!op || --*budget < 0 || (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_bitcast && op->code != TN_T_assume && op->code != TN_T_addptr))
+        return NULL;
+    for (int i = 0; i < op->noperands; i++) {
+        const place *found = op->operand[i]->type.rank == v->type.rank ? same_shaped_place(L, op->operand[i], budget) : NULL;
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out)
+{
+    int budget = LOWER_BUDGET;
+    const place *p = same_shaped_place(L, v, &budget);
+    const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
+    if (p) {
+        *out = p->held->layout;
+        return true;
+    }
+    if (d && d->known && v->type.rank) {
+        tn_layout nest;
+        if (!gpu_class_layout(L, &d->nest, &nest))
+            return false;
+        *out = tn_layout_restrict(&nest, v->type.rank, d->of.axis);
+        tn_layout better;
+        if (v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr) && gpu_is_scattered(L, v->def, out, &better))
+            *out = better;
+        return true;
+    }
+    return gpu_class_layout(L, &v->type, out);
+}
+
+/* Instructions or so that one element takes, of what is in no place. */
+static int cost_of(lower *L, const tn_tvalue *v, tn_axis_search *search)
+{
+    const tn_top *op = v->def;
+    if (v->type.rank == 0 || !op || !is_expression(op) || tn_map_get(&L->places, TN_KEY(v)) || !tn_axis_search_enter(search, v, 0))
+        return 0;
+    int cost = op->code == TN_T_load || op->code == TN_T_load_ptr ? 20 : op->code == TN_T_map ? 1 : 0;
+    if (op->code == TN_T_map && (!(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP) || op->fn == TN_S_div))
+        cost = 10;
+    for (int i = 0; i < op->noperands; i++)
+        cost += cost_of(L, op->operand[i], search);
+    return cost;
+}
+
+bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
+{
+    enum { WORTH = 8, MOST_WORDS = 128 };
+    const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
+    tn_axis_search search;
+    search.n = 0;
+    if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop))
+        return false;
+    int64_t words = elements_of(&v->type) / (GPU(L)->warps * 32) * tn_dtype_bits(v->type.dtype) / 32;
+    return words <= MOST_WORDS && cost_of(L, v, &search) >= WORTH;
+}

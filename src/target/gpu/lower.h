@@ -1,0 +1,136 @@
+/* Shared by the files of the GPU lowering. lower.c's head says how it works; ../lower/lower.h has what it shares with other targets. */
+#ifndef TN_TARGET_GPU_LOWER_H
+#define TN_TARGET_GPU_LOWER_H
+
+#include "target/gpu/layout.h"
+#include "target/lower/lower.h"
+
+/* A tile in registers: register i of the layout is element i of `regs`. */
+typedef struct gpu_held {
+    tn_layout layout;
+    tn_lvalue *regs;
+} gpu_held;
+
+/* Register bits of a layout that walk one axis in steps that double, as one loop. Repeats of an axis are such a loop too. */
+typedef struct walk {
+    int axis;
+    int64_t stride;    /* of the axis's index */
+    int64_t registers; /* that one step skips */
+    int64_t count;
+    tn_lvalue *index;
+} walk;
+
+/* The loops over the registers of a layout. */
+typedef struct nest {
+    tn_layout layout;
+    tn_lvalue *idx[TN_TILE_RANK]; /* coordinates of the element */
+    tn_lvalue *reg;               /* number of its register */
+    walk walk[TN_LAYOUT_REG_BITS + TN_TILE_RANK];
+    int nwalks;
+    scope scope;
+} nest;
+
+/* Memory that was touched since the last barrier. */
+typedef struct touch {
+    int buffer;        /* of the kernel, LOWER_MEMORY; GPU_SHARED */
+    int64_t at, bytes; /* shared */
+    bool write;
+    const tn_top *op;  /* global: by what */
+} touch;
+enum { GPU_SHARED = -3 };
+
+typedef struct region {
+    size_t log, shares, made;
+    bool programs; /* turns are programs: what they do to the kernel's buffers has no order */
+} region;
+
+/* Where a value is wanted first: the tile that a sink's nest walks, and which of its axes are the value's. */
+typedef struct demand {
+    tn_ttype nest;
+    axes of;
+    bool known;      /* all axes are */
+    int sinks;       /* that compute it */
+    bool from_loop;  /* one of them stands in a loop that the value is not computed in */
+    const tn_top *last; /* sink that was counted */
+} demand;
+
+typedef struct gpu_lower {
+    lower base;
+    int warps;
+    tn_lvalue *thread;          /* number of this one */
+    tn_map votes;               /* hash of extents -> how memory lies under tiles of that shape */
+    tn_map classes;             /* the same -> tn_layout */
+    tn_map demands;             /* tn_tvalue -> demand */
+    tn_map parts;               /* what threads add to an axis: key of columns -> tn_lvalue */
+    const nest *nest;           /* that is open */
+    int64_t shared;             /* bytes given out */
+    TN_VEC(touch) touched;      /* since the last barrier */
+    TN_VEC(touch) log;          /* all, for loops */
+    TN_VEC(touch) next;         /* what the nest that is being prepared will touch */
+    TN_VEC(place *) shares;     /* that got a buffer, in order */
+    TN_VEC(const tn_tvalue *) made; /* that got a place, though they are expressions */
+    tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
+    int conversions;
+    int64_t converted_bytes;
+} gpu_lower;
+
+#define GPU(L) ((gpu_lower *)(uintptr_t)(L))
+
+/* ---- lower.c --------------------------------------------------------------------------------------------------------------- */
+void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
+/* Refuses an operation by name. */
+void gpu_refuse(lower *L, const tn_top *op, const char *what);
+
+/* ---- choose.c: which layout ------------------------------------------------------------------------------------------------ */
+/* Looks at the kernel before anything is lowered: what is used where, how memory lies. */
+void gpu_survey(lower *L);
+/* The layout of all tiles of one shape. False: refused (too large a tile), with a diagnostic. */
+bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out);
+/* The layout in which v had better be made: of what it is computed from, else of who wants it, else its shape's. */
+bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out);
+/* A load (by view or pointer) in the layout would touch memory with a stride from lane to lane; *better: one that does not. */
+bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better);
+/* Worth having in registers rather than computing once more. */
+bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v);
+
+/* ---- nest.c: registers, nests, shared memory, barriers --------------------------------------------------------------------- */
+/* Makes all that v's elements are computed from readable in a nest of this layout: converts what lies in other registers. `of`: v's axes in the nest.
+ * Before the nest is opened; any number of values. */
+void gpu_prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout);
+/* The axes in a nest of operand i of an operation that is no plain move, `of` being the result's; those whose index is computed are below -1. */
+axes gpu_operand_axes(const tn_top *op, int i, const axes *of);
+void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout); /* v has the nest's axes */
+/* The same of what an access (load, store, atomic; by view or pointer) is addressed by. */
+void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_layout *layout);
+/* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
+void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out);
+void gpu_close(lower *L, nest *n);
+/* This thread's copy of the element counts (of several in other lanes or warps only one does); NULL: there are no others. */
+tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout);
+/* Coordinate of `axis` that the thread gives: register 0's. */
+tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis);
+/* Number of the register of `to` that holds the element of the open nest; `of`: axes of the tile of `to` in the nest. */
+tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to);
+/* Registers for a tile, undefined. */
+place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout, const char *name);
+/* Computes v into registers. */
+place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout);
+void gpu_materialise_into(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p);
+/* Gives the place a buffer in shared memory, from which any thread reads any element. */
+void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
+/* A buffer of the CTA. */
+tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements);
+/* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */
+void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write);
+void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, bool write);
+void gpu_barrier(lower *L, tn_lbuilder *b);
+/* Around what may run not at all or several times: copies and kept values that are made inside are not there behind it. b: a loop's body, at whose end a
+ * barrier comes if one turn touches what the next one does too; NULL: no loop. */
+region gpu_enter(const lower *L);
+void gpu_leave(lower *L, tn_lbuilder *b, region r);
+element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
+
+/* ---- reduce.c -------------------------------------------------------------------------------------------------------------- */
+void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce, fold */
+
+#endif

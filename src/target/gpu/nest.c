@@ -1,0 +1,549 @@
+/* Nests over the registers of a layout; tiles in registers and in the CTA's shared memory; barriers.
+ *
+ * A nest runs, in every thread, over the registers that a layout gives it: one loop for each run of register bits along an axis, all of them unrolled later,
+ * the innermost a `vector` loop where its elements are neighbours. A tile in registers can be read where the nest's layout, restricted to the tile's axes, has
+ * the same threads hold the same elements; else by way of shared memory, from where any thread reads any element.
+ *
+ * Barriers are not placed by hand: whoever touches memory that other threads touch too says so before (gpu_touch_…, gpu_prepare), and a barrier comes where
+ * that meets what was touched since the last one, one of them a write. */
+#include "target/gpu/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- where threads are ------------------------------------------------------------------------------------------------- */
+
+/* ((thread >> from) & (2^n - 1)) << to, for the thread's bits from `from` on */
+static tn_lvalue *thread_bits(lower *L, int from, int n, int to)
+{
+    tn_lbuilder *b = &L->entry;
+    tn_lvalue *t = GPU(L)->thread;
+    int all = TN_LAYOUT_LANE_BITS + __builtin_ctz((unsigned)GPU(L)->warps);
+    if (from)
+        t = tn_l_fn2(b, TN_S_shr_logical, t, tn_l_index(b, from));
+    if (from + n < all)
+        t = tn_l_fn2(b, TN_S_and, t, tn_l_index(b, (INT64_C(1) << n) - 1));
+    return to ? tn_l_fn2(b, TN_S_shl, t, tn_l_index(b, to)) : t;
+}
+
+tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis)
+{
+    uint32_t part[TN_LAYOUT_BITS] = {0};
+    int n = TN_LAYOUT_LANE_BITS + layout->warp_bits;
+    for (int i = 0; i < n; i++)
+        part[i] = tn_layout_column(layout, TN_LAYOUT_LANE + i, axis);
+    void **known = tn_map_at(&GPU(L)->parts, tn_hash(part, sizeof part, 1));
+    if (*known)
+        return *known;
+    tn_lvalue *sum = tn_l_index(&L->entry, 0);
+    for (int i = 0; i < n;) {
+        int run = 1;
+        if (!part[i]) {
+            i++;
+            continue;
+        }
+        assert(!(part[i] & (part[i] - 1))); /* no swizzle in registers */
+        while (i + run < n && part[i + run] == part[i] << run)
+            run++;
+        sum = tn_l_fn2(&L->entry, TN_S_add, sum, thread_bits(L, i, run, __builtin_ctz(part[i])));
+        i += run;
+    }
+    return *known = sum;
+}
+
+tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout)
+{
+    tn_place free = tn_layout_replicas(layout);
+    int64_t mask = free.lane | (int64_t)free.warp << TN_LAYOUT_LANE_BITS;
+    (void)b;
+    if (!mask)
+        return NULL;
+    tn_lvalue *bits = tn_l_fn2(&L->entry, TN_S_and, GPU(L)->thread, tn_l_index(&L->entry, mask));
+    return tn_l_fn2(&L->entry, TN_S_eq, bits, tn_l_index(&L->entry, 0));
+}
+
+/* ---- nests -------------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_VECTOR = 16 };
+
+static int repeat_registers(const tn_layout *l, int axis)
+{
+    int registers = 1 << l->reg_bits;
+    for (int a = axis + 1; a < l->rank; a++)
+        registers *= l->repeats[a];
+    return registers;
+}
+
+/* Innermost first. */
+static void find_walks(const tn_layout *l, nest *n)
+{
+    n->nwalks = 0;
+    for (int i = 0; i < l->reg_bits; i++)
+        for (int a = 0; a < l->rank; a++) {
+            uint32_t part = tn_layout_column(l, i, a);
+            walk *last = n->nwalks ? &n->walk[n->nwalks - 1] : NULL;
+            if (!part)
+                continue;
+            assert(!(part & (part - 1)));
+            if (last && last->axis == a && last->stride * last->count == part && last->registers * last->count == 1 << i && last->count < MOST_VECTOR)
+                last->count *= 2;
+            else
+                n->walk[n->nwalks++] = (walk){.axis = a, .stride = part, .registers = INT64_C(1) << i, .count = 2};
+        }
+    for (int a = l->rank - 1; a >= 0; a--)
+        if (l->repeats[a] > 1)
+            n->walk[n->nwalks++] = (walk){.axis = a, .stride = INT64_C(1) << l->bits[a], .registers = repeat_registers(l, a), .count = l->repeats[a]};
+}
+
+/* Each turn of the loop around a store stores to elements of its own. */
+static bool walks_with_loop(const lower *L, const tn_top *op)
+{
+    for (int d = 0; op->view && d < op->view->rank; d++) {
+        const tn_subscript *s = &op->subscript[d];
+        int64_t step;
+        if (s->block && lower_range_of(L, s->value, &step) && step >= lower_accessed_tile(op)->type.extent[s->axis[0]].size && !tn_dim_is(op->view->stride[d], 0))
+            return true;
+    }
+    return false;
+}
+
+static bool conflict(const lower *L, const touch *a, const touch *b, bool same_turn)
+{
+    if (!a->write && !b->write)
+        return false;
+    if ((a->buffer == GPU_SHARED) != (b->buffer == GPU_SHARED))
+        return false;
+    if (a->buffer == GPU_SHARED)
+        return a->at < b->at + b->bytes && b->at < a->at + a->bytes;
+    if (!lower_may_alias(L, a->buffer, b->buffer))
+        return false;
+    if (!same_turn && a->op == b->op && walks_with_loop(L, a->op))
+        return false;
+    bool order = a->op && b->op && (b->write ? lower_same_element(L, a->op, b->op) : lower_same_element(L, b->op, a->op));
+    return !(same_turn && order);
+}
+
+void gpu_barrier(lower *L, tn_lbuilder *b)
+{
+    tn_l_barrier(b);
+    GPU(L)->touched.len = 0;
+}
+
+static void touch_now(lower *L, tn_lbuilder *b, const touch *t, size_t n)
+{
+    gpu_lower *g = GPU(L);
+    bool meets = false;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < g->touched.len; k++)
+            meets |= conflict(L, &g->touched.at[k], &t[i], true);
+    if (meets)
+        gpu_barrier(L, b);
+    for (size_t i = 0; i < n; i++) {
+        TN_PUSH(&L->arena, &g->touched, t[i]);
+        TN_PUSH(&L->arena, &g->log, t[i]);
+    }
+}
+
+static touch shared_touch(const tn_lvalue *buffer, bool write)
+{
+    return (touch){.buffer = GPU_SHARED, .at = buffer->def->at, .bytes = buffer->def->size * ((tn_dtype_bits(buffer->type.dtype) + 7) / 8), .write = write};
+}
+
+void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write)
+{
+    touch t = shared_touch(buffer, write);
+    touch_now(L, b, &t, 1);
+}
+
+void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, bool write)
+{
+    touch t = {.buffer = buffer, .write = write, .op = op};
+    touch_now(L, b, &t, 1);
+}
+
+region gpu_enter(const lower *L)
+{
+    const gpu_lower *g = GPU(L);
+    return (region){.log = g->log.len, .shares = g->shares.len, .made = g->made.len};
+}
+
+void gpu_leave(lower *L, tn_lbuilder *b, region r)
+{
+    gpu_lower *g = GPU(L);
+    bool meets = false;
+    for (size_t i = r.log; b && i < g->log.len; i++)
+        for (size_t k = 0; k < g->touched.len; k++)
+            meets |= (!r.programs || g->log.at[i].buffer == GPU_SHARED) && conflict(L, &g->touched.at[k], &g->log.at[i], false);
+    if (meets)
+        gpu_barrier(L, b);
+    while (g->shares.len > r.shares)
+        g->shares.at[--g->shares.len]->buffer = NULL;
+    while (g->made.len > r.made)
+        lower_set_place(L, g->made.at[--g->made.len], NULL);
+}
+
+void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
+{
+    static const char *const names[TN_TILE_RANK] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    gpu_lower *g = GPU(L);
+    assert(!g->nest);
+    touch_now(L, b, g->next.at, g->next.len);
+    g->next.len = 0;
+    g->prepared = (tn_map){.arena = &L->arena};
+    *out = (nest){.layout = *layout, .scope = lower_open(L)};
+    find_walks(layout, out);
+    for (int a = 0; a < layout->rank; a++)
+        out->idx[a] = gpu_thread_index(L, layout, a);
+    out->reg = tn_l_index(b, 0);
+    for (int i = out->nwalks - 1; i >= 0; i--) {
+        walk *w = &out->walk[i];
+        bool vector = i == 0 && w->stride == 1 && w->registers == 1;
+        tn_lop *loop = tn_l_for(b, names[w->axis], tn_l_index(b, 0), tn_l_index(b, w->count), tn_l_index(b, 1), vector ? TN_FOR_VECTOR : TN_FOR_UNROLL);
+        *b = tn_l_in(b, loop->region[0]);
+        w->index = loop->region[0]->arg;
+        out->idx[w->axis] = tn_l_fn2(b, TN_S_add, out->idx[w->axis], tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, w->stride)));
+        out->reg = tn_l_fn2(b, TN_S_add, out->reg, tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, w->registers)));
+    }
+    g->nest = out;
+}
+
+void gpu_close(lower *L, nest *n)
+{
+    assert(GPU(L)->nest == n);
+    GPU(L)->nest = NULL;
+    lower_close(L, n->scope);
+}
+
+/* ---- registers ------------------------------------------------------------------------------------------------------------ */
+
+static int axis_of(const axes *of, int rank, int nest_axis)
+{
+    for (int k = 0; k < rank; k++)
+        if (of->axis[k] == nest_axis)
+            return k;
+    return -1;
+}
+
+static int register_bit(const tn_layout *l, int axis, uint32_t part)
+{
+    for (int i = 0; i < l->reg_bits; i++)
+        if (tn_layout_column(l, i, axis) == part)
+            return i;
+    return -1;
+}
+
+/* May a nest of `layout` read registers of `to` in its own thread? */
+static bool is_readable(const tn_layout *layout, const axes *of, const tn_layout *to)
+{
+    for (int k = 0; k < to->rank; k++) {
+        int a = of->axis[k];
+        if (to->bits[k] == 0 && to->repeats[k] == 1)
+            continue;
+        if (a < 0 || layout->bits[a] != to->bits[k] || layout->repeats[a] != to->repeats[k])
+            return false;
+    }
+    for (int i = TN_LAYOUT_LANE; i < TN_LAYOUT_BITS; i++)
+        for (int k = 0; k < to->rank; k++)
+            if (to->bits[k] && tn_layout_column(layout, i, of->axis[k]) != tn_layout_column(to, i, k))
+                return false;
+    for (int i = 0; i < layout->reg_bits; i++)
+        for (int k = 0; k < to->rank; k++) {
+            uint32_t part = to->bits[k] ? tn_layout_column(layout, i, of->axis[k]) : 0;
+            if (part && register_bit(to, k, part) < 0)
+                return false;
+        }
+    return true;
+}
+
+tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to)
+{
+    tn_lvalue *reg = tn_l_index(b, 0);
+    (void)L;
+    for (int i = n->nwalks - 1; i >= 0; i--) {
+        const walk *w = &n->walk[i];
+        int k = axis_of(of, to->rank, w->axis);
+        if (k < 0)
+            continue;
+        if (w->stride >> n->layout.bits[w->axis]) { /* repeats */
+            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, repeat_registers(to, k))));
+            continue;
+        }
+        int m = __builtin_ctzll((uint64_t)w->count);
+        for (int j = 0, run; j < m; j += run) { /* runs of bits that are neighbours there too */
+            int at = register_bit(to, k, (uint32_t)(w->stride << j));
+            for (run = 1; j + run < m && register_bit(to, k, (uint32_t)(w->stride << (j + run))) == at + run; run++)
+                ;
+            tn_lvalue *bits = w->index;
+            if (j)
+                bits = tn_l_fn2(b, TN_S_shr_logical, bits, tn_l_index(b, j));
+            if (j + run < m)
+                bits = tn_l_fn2(b, TN_S_and, bits, tn_l_index(b, (INT64_C(1) << run) - 1));
+            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, bits, tn_l_index(b, INT64_C(1) << at)));
+        }
+    }
+    return reg;
+}
+
+static tn_dtype held_dtype(const tn_ttype *type) { return type->pointer ? TN_I64 : type->dtype; }
+
+place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout, const char *name)
+{
+    place *p = TN_NEW(&L->arena, place);
+    p->root = LOWER_MEMORY;
+    if (type->rank == 0) {
+        p->buffer = tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, 1);
+        return p;
+    }
+    p->held = TN_NEW(&L->arena, gpu_held);
+    *p->held = (gpu_held){*layout, tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
+    return p;
+}
+
+/* The nest's axes that v's are, by the indices that v is read at. */
+static bool axes_from_indices(const nest *n, const tn_ttype *type, tn_lvalue *const *idx, axes *out)
+{
+    for (int k = 0; k < type->rank; k++) {
+        out->axis[k] = -1;
+        for (int a = 0; a < n->layout.rank && type->extent[k].size > 1; a++)
+            if (n->idx[a] == idx[k] && (n->layout.repeats[a] > 1 || n->layout.bits[a]))
+                out->axis[k] = a;
+        if (type->extent[k].size > 1 && out->axis[k] < 0)
+            return false;
+    }
+    return true;
+}
+
+element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    const nest *n = GPU(L)->nest;
+    tn_lvalue *present = p->kept ? lower_present(L, b, v, idx) : NULL, *value;
+    axes of;
+    if (p->held && n && axes_from_indices(n, &v->type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout))
+        value = tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
+    else {
+        assert(p->buffer); /* gpu_prepare has seen to it */
+        value = tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL);
+    }
+    if (v->type.pointer)
+        value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
+    return (element){value, present};
+}
+
+void gpu_materialise_into(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p)
+{
+    tn_lbuilder in = *b;
+    nest n;
+    if (v->type.rank == 0) {
+        tn_lvalue *x = lower_scalar(L, b, v);
+        if (v->type.pointer)
+            x = lower_rebase(L, b, x, lower_root(L, v), p->root, v->type.dtype);
+        tn_l_store(b, p->buffer, tn_l_index(b, 0), x, NULL);
+        return;
+    }
+    gpu_prepare_own(L, &in, v, &p->held->layout);
+    gpu_open(L, &in, &p->held->layout, &n);
+    element e = lower_element(L, &in, v, n.idx);
+    if (v->type.pointer)
+        e.value = lower_rebase(L, &in, e.value, lower_root(L, v), p->root, v->type.dtype);
+    tn_l_store(&in, p->held->regs, n.reg, p->kept ? e.value : lower_frozen(&in, e), NULL);
+    gpu_close(L, &n);
+}
+
+place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout)
+{
+    place *p = gpu_new_place(L, b, &v->type, layout, v->name ? v->name : "tile");
+    p->root = lower_root(L, v);
+    p->kept = v->type.rank > 0;
+    gpu_materialise_into(L, b, v, p);
+    lower_set_place(L, v, p);
+    TN_PUSH(&L->arena, &GPU(L)->made, v);
+    return p;
+}
+
+/* ---- shared memory -------------------------------------------------------------------------------------------------------- */
+
+tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements)
+{
+    enum { ALIGN = 16 }; /* of the widest access */
+    gpu_lower *g = GPU(L);
+    int64_t at = (g->shared + ALIGN - 1) / ALIGN * ALIGN;
+    (void)b;
+    g->shared = at + elements * ((tn_dtype_bits(dtype) + 7) / 8);
+    return tn_l_alloc_shared(&L->entry, name, dtype, elements, at);
+}
+
+void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
+{
+    enum { PAD = 16 }; /* bytes between rows, so that a column's elements lie in different banks, and rows start where the widest access may */
+    if (p->buffer)
+        return;
+    tn_dtype dtype = held_dtype(type);
+    int64_t size = 1, bytes = (tn_dtype_bits(dtype) + 7) / 8;
+    for (int i = type->rank; i-- > 0;) {
+        p->stride[i] = size;
+        size *= type->extent[i].size;
+        if (i == type->rank - 1 && type->rank > 1 && size * bytes % 128 == 0)
+            size += PAD / bytes;
+    }
+    tn_lvalue *buffer = gpu_shared(L, b, "shared", dtype, size);
+    gpu_touch_shared(L, b, buffer, true);
+    tn_lbuilder in = *b;
+    nest n;
+    const tn_layout *layout = &p->held->layout;
+    gpu_open(L, &in, layout, &n);
+    place to = *p;
+    to.buffer = buffer;
+    tn_l_store(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, layout));
+    gpu_close(L, &n);
+    p->buffer = buffer;
+    TN_PUSH(&L->arena, &GPU(L)->shares, p);
+    GPU(L)->conversions++;
+    GPU(L)->converted_bytes += 2 * tn_layout_elements(layout) * bytes;
+}
+
+/* ---- what a nest reads ------------------------------------------------------------------------------------------------------ */
+
+enum { COMPUTED = -2 }; /* an axis whose index in the nest is computed: no register can be told from it */
+
+static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout);
+
+static void will_read(lower *L, touch t) { TN_PUSH(&L->arena, &GPU(L)->next, t); }
+
+static void prepare_place(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p, const axes *of, const tn_layout *layout)
+{
+    bool known = true;
+    for (int k = 0; k < v->type.rank; k++)
+        known &= of->axis[k] >= 0 || v->type.extent[k].size == 1;
+    if (p->held && known && is_readable(layout, of, &p->held->layout))
+        return;
+    if (p->held && !p->buffer) { /* a nest of its own: what is prepared already waits */
+        gpu_lower *g = GPU(L);
+        size_t n = g->next.len;
+        touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
+        memcpy(waiting, g->next.at, n * sizeof *waiting);
+        g->next.len = 0;
+        gpu_share(L, b, &v->type, p);
+        for (size_t i = 0; i < n; i++)
+            will_read(L, waiting[i]);
+    }
+    if (p->held)
+        will_read(L, shared_touch(p->buffer, false));
+}
+
+static void prepare_subscripts(lower *L, tn_lbuilder *b, const tn_top *op, const axes *of, const tn_layout *layout)
+{
+    for (int d = 0; op->view && d < op->view->rank; d++) {
+        const tn_subscript *s = &op->subscript[d];
+        axes own = lower_own_axes();
+        for (int i = 0; i < s->naxes; i++)
+            own.axis[i] = of->axis[s->axis[i]];
+        if (!s->block)
+            prepare(L, b, s->value, &own, layout);
+    }
+}
+
+static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout)
+{
+    const tn_top *op = v->def;
+    int map[TN_TILE_RANK];
+    bool known = true;
+    for (int k = 0; k < v->type.rank; k++) {
+        map[k] = of->axis[k];
+        known &= map[k] >= 0 || v->type.extent[k].size == 1;
+    }
+    tn_layout mine = known ? tn_layout_restrict(layout, v->type.rank, map) : *layout, better;
+    if (known && gpu_is_scattered(L, op, &mine, &better)) {
+        gpu_lower *g = GPU(L);
+        size_t n = g->next.len;
+        touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
+        memcpy(waiting, g->next.at, n * sizeof *waiting);
+        g->next.len = 0;
+        place *p = gpu_materialise(L, b, v, &better);
+        for (size_t i = 0; i < n; i++)
+            will_read(L, waiting[i]);
+        prepare_place(L, b, v, p, of, layout);
+        return;
+    }
+    if (op->code == TN_T_load)
+        prepare_subscripts(L, b, op, of, layout);
+    else
+        for (int i = 0; i < op->noperands; i++)
+            prepare(L, b, op->operand[i], of, layout);
+    int buffer = lower_accessed(L, op);
+    will_read(L, (touch){.buffer = buffer, .op = op});
+}
+
+axes gpu_operand_axes(const tn_top *op, int i, const axes *of)
+{
+    axes out = *of;
+    int rank = op->operand[i]->type.rank;
+    switch (op->code) {
+    case TN_T_reshape:
+    case TN_T_slice:
+    case TN_T_cat:
+    case TN_T_split:
+    case TN_T_join:
+        for (int k = 0; k < rank; k++)
+            if (op->code == TN_T_reshape || ((op->code == TN_T_slice || op->code == TN_T_cat) && k == op->axis[0]) || (op->code == TN_T_split && k == rank - 1))
+                out.axis[k] = COMPUTED;
+        break;
+    default:
+        break;
+    }
+    return out;
+}
+
+static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout)
+{
+    place *p = tn_map_get(&L->places, TN_KEY(v));
+    if (L->status != TN_OK || tn_map_get(&L->scalars, TN_KEY(v)))
+        return;
+    void **seen = tn_map_at(&GPU(L)->prepared, tn_hash(of->axis, sizeof of->axis[0] * (size_t)v->type.rank, TN_KEY(v)));
+    if (*seen)
+        return;
+    *seen = (void *)v;
+    if (p) {
+        prepare_place(L, b, v, p, of, layout);
+        return;
+    }
+    const tn_top *op = v->def;
+    axes inner;
+    if (!op || op->nregions || op->code == TN_T_dot)
+        return;
+    if (op->code == TN_T_load || op->code == TN_T_load_ptr) {
+        prepare_load(L, b, v, of, layout);
+        return;
+    }
+    const tn_tvalue *from = lower_moved_axes(op, of, &inner);
+    if (from) {
+        prepare(L, b, from, &inner, layout);
+        return;
+    }
+    if (op->code == TN_T_gather) { /* the source lies in shared memory since the operation itself */
+        const place *source = tn_map_get(&L->gathered, TN_KEY(op));
+        if (source)
+            will_read(L, shared_touch(source->buffer, false));
+        prepare(L, b, op->operand[1], of, layout);
+        return;
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        inner = gpu_operand_axes(op, i, of);
+        prepare(L, b, op->operand[i], &inner, layout);
+    }
+}
+
+void gpu_prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout) { prepare(L, b, v, of, layout); }
+
+void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout)
+{
+    axes own = lower_own_axes();
+    prepare(L, b, v, &own, layout);
+}
+
+void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_layout *layout)
+{
+    axes own = lower_own_axes();
+    prepare_subscripts(L, b, op, &own, layout);
+    for (int i = 0; i < op->noperands; i++)
+        prepare(L, b, op->operand[i], &own, layout);
+}

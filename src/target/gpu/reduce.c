@@ -1,0 +1,293 @@
+/* Reductions and folds: every thread combines its registers in order, then lanes of a warp exchange theirs, then warps by way of shared memory. Each step's
+ * order is fixed by the layout, so the bits are the same each time; all threads that hold an element of the result end with the same bits.
+ *
+ * A fold that still has ranges keeps a partial result in every thread while it walks them, and combines threads once, at the end. */
+#include "target/gpu/lower.h"
+
+#include <assert.h>
+
+enum { MOST_VALUES = 16 };
+
+typedef struct folding {
+    const tn_top *op;
+    const tn_tblock *body; /* NULL: reduce */
+    const tn_tblock *combine;
+    tn_tvalue *const *value; /* n tiles of one shape */
+    int n;
+    int kept[TN_TILE_RANK], nkept; /* axes that stay */
+    tn_layout layout, result;
+    axes kept_axes;                /* of the result in the nest */
+    tn_lvalue *acc[MOST_VALUES];   /* registers of `result` */
+} folding;
+
+static folding folding_of(const tn_top *op)
+{
+    bool fold = op->code == TN_T_fold, folded[TN_TILE_RANK] = {false};
+    folding f = {.op = op, .body = fold ? op->region[0] : NULL, .combine = op->region[fold], .n = op->nresults};
+    f.value = fold ? f.body->last->operand : op->operand;
+    for (int i = 0; i < op->naxes; i++)
+        folded[op->axis[i]] = true;
+    f.kept_axes = lower_own_axes();
+    for (int a = 0; a < f.value[0]->type.rank; a++)
+        if (!folded[a]) {
+            f.kept_axes.axis[f.nkept] = a;
+            f.kept[f.nkept++] = a;
+        }
+    return f;
+}
+
+/* The accumulators at register `offset`, combined with x. */
+static void combine_into(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *offset, const element *x)
+{
+    lower_accumulate(L, b, f->combine, f->n, f->acc, offset, x);
+}
+
+/* Leaves out what lies past the limit of a range that walks an axis. */
+static tn_lvalue *below_limits(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx)
+{
+    tn_lvalue *present = NULL;
+    for (int i = 0; f->body && i < f->n; i++)
+        for (int a = 0; a < f->value[i]->type.rank; a++) {
+            int range = tn_fold_range_of(f->op, f->value[i], a);
+            if (range < 0)
+                continue;
+            const tn_tvalue *start = &f->body->arg[range];
+            tn_dim limit = lower_value_dim(L, f->op->operand[range]);
+            if (limit && lower_block_fits(L, start, limit, f->value[i]->type.extent[a].size))
+                continue;
+            tn_lvalue *at = tn_l_fn2(b, TN_S_add, lower_scalar(L, b, start), idx[a]);
+            present = lower_and(b, present, tn_l_fn2(b, TN_S_lt, at, lower_scalar(L, b, f->op->operand[range])));
+        }
+    return present;
+}
+
+static bool same_rank(const folding *f)
+{
+    for (int i = 1; i < f->n; i++)
+        if (f->value[i]->type.rank != f->value[0]->type.rank)
+            return false;
+    return true;
+}
+
+/* acc := combine(acc, element), over the nest. The elements of a vector are computed first, all of them, so that they are loaded together. */
+static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
+{
+    tn_lbuilder in = *b, each;
+    nest n;
+    for (int i = 0; i < f->n; i++)
+        gpu_prepare_own(L, b, f->value[i], &f->layout);
+    in = *b;
+    gpu_open(L, &in, &f->layout, &n);
+    element x[MOST_VALUES] = {{NULL, NULL}};
+    tn_lvalue *part[MOST_VALUES], *there = NULL, *present = NULL;
+    const walk *first = n.nwalks ? &n.walk[0] : NULL;
+    bool vector = first && first->stride == 1 && first->registers == 1;
+    for (int i = 0; i < f->n; i++) {
+        x[i] = lower_element(L, &in, f->value[i], n.idx);
+        present = lower_and(&in, present, x[i].present); /* a tuple exists if all of it does */
+    }
+    present = lower_and(&in, present, below_limits(L, &in, f, n.idx));
+    tn_lvalue *at = gpu_register(L, &in, &n, &f->kept_axes, &f->result);
+    each = in;
+    if (vector) { /* part 1 of the vector's loop ends here; its values go on to a second loop */
+        const tn_lblock *body = in.block;
+        tn_lbuilder before = {L->func, body->parent->block, body->parent, b->line};
+        for (int i = 0; i < f->n; i++) {
+            part[i] = tn_l_alloc(&before, "part", x[i].value->type.dtype, TN_SPACE_REG, first->count);
+            tn_l_store(&in, part[i], first->index, x[i].value, NULL);
+        }
+        if (present) {
+            there = tn_l_alloc(&before, "there", TN_BOOL, TN_SPACE_REG, first->count);
+            tn_l_store(&in, there, first->index, present, NULL);
+        }
+        each = tn_l_in(b, body->parent->block);
+        tn_lop *loop = tn_l_for(&each, "l", tn_l_index(&each, 0), tn_l_index(&each, first->count), tn_l_index(&each, 1), TN_FOR_UNROLL);
+        each = tn_l_in(&each, loop->region[0]);
+        nest again = n;
+        again.walk[0].index = loop->region[0]->arg;
+        at = gpu_register(L, &each, &again, &f->kept_axes, &f->result);
+        for (int i = 0; i < f->n; i++)
+            x[i].value = tn_l_load(&each, part[i], loop->region[0]->arg, 1, NULL, NULL);
+        present = there ? tn_l_load(&each, there, loop->region[0]->arg, 1, NULL, NULL) : NULL;
+    }
+    for (int i = 0; i < f->n; i++)
+        x[i].present = present;
+    combine_into(L, &each, f, at, x);
+    gpu_close(L, &n);
+}
+
+/* The loop over the registers of the result: one for all, since it walks nothing but them. */
+static tn_lvalue *open_registers(lower *L, tn_lbuilder *b, const tn_layout *layout)
+{
+    int count = tn_layout_regs(layout);
+    (void)L;
+    if (count == 1)
+        return tn_l_index(b, 0);
+    tn_lop *loop = tn_l_for(b, "r", tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
+    *b = tn_l_in(b, loop->region[0]);
+    return loop->region[0]->arg;
+}
+
+/* One function, which gives the same bits whichever operand comes first. */
+static bool commutes(const folding *f)
+{
+    tn_scalar fn = f->n == 1 ? tn_combine_fn(f->combine) : TN_SCALAR_NONE;
+    return fn != TN_SCALAR_NONE && tn_scalar_traits(fn) & TN_SCALAR_COMMUTES;
+}
+
+/* Lanes that differ in one bit of their number exchange what they have. */
+static void combine_lanes(lower *L, tn_lbuilder *b, const folding *f, int bit)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    tn_lvalue *r = open_registers(L, &in, &f->result);
+    element mine[MOST_VALUES], other[MOST_VALUES];
+    tn_lvalue *upper = NULL;
+    if (!commutes(f)) {
+        tn_lvalue *lane = tn_l_fn2(&in, TN_S_and, GPU(L)->thread, tn_l_index(&in, INT64_C(1) << bit));
+        upper = tn_l_fn2(&in, TN_S_ne, lane, tn_l_index(&in, 0));
+    }
+    for (int i = 0; i < f->n; i++) {
+        mine[i] = (element){tn_l_load(&in, f->acc[i], r, 1, NULL, NULL), NULL};
+        other[i] = (element){tn_l_lane_xor(&in, mine[i].value, INT64_C(1) << bit), NULL};
+    }
+    for (int i = 0; upper && i < f->n; i++) { /* the lower lane's comes first, in both */
+        tn_l_store(&in, f->acc[i], r, tn_l_fn3(&in, TN_S_select, upper, other[i].value, mine[i].value), NULL);
+        other[i].value = tn_l_fn3(&in, TN_S_select, upper, mine[i].value, other[i].value);
+    }
+    combine_into(L, &in, f, r, other);
+    lower_close(L, s);
+}
+
+/* The number of a warp among those that hold parts of the same elements. */
+static tn_lvalue *part_number(lower *L, tn_lbuilder *b, const int *bits, int n)
+{
+    tn_lvalue *sum = tn_l_index(b, 0);
+    for (int i = 0; i < n; i++) {
+        tn_lvalue *bit = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_shr_logical, GPU(L)->thread, tn_l_index(b, TN_LAYOUT_LANE_BITS + bits[i])), tn_l_index(b, 1));
+        sum = tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_shl, bit, tn_l_index(b, i)));
+    }
+    return sum;
+}
+
+static tn_lvalue *part_offset(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, tn_lvalue *part, int64_t elements)
+{
+    tn_lvalue *at = tn_l_fn2(b, TN_S_mul, part, tn_l_index(b, elements));
+    int64_t stride = elements;
+    (void)L;
+    for (int k = 0; k < f->nkept; k++) {
+        stride /= f->value[0]->type.extent[f->kept[k]].size;
+        at = tn_l_fn2(b, TN_S_add, at, tn_l_fn2(b, TN_S_mul, idx[k], tn_l_index(b, stride)));
+    }
+    return at;
+}
+
+/* Warps write what they have, and every thread combines all parts of its elements, in the order of warps. bits: of the warp's number, that differ. */
+static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int *bits, int nbits)
+{
+    int64_t elements = 1, parts = INT64_C(1) << nbits;
+    tn_lvalue *shared[MOST_VALUES];
+    nest n;
+    tn_lbuilder in = *b;
+    for (int k = 0; k < f->nkept; k++)
+        elements *= f->value[0]->type.extent[f->kept[k]].size;
+    for (int i = 0; i < f->n; i++) {
+        shared[i] = gpu_shared(L, b, "parts", f->value[i]->type.dtype, parts * elements);
+        gpu_touch_shared(L, b, shared[i], true);
+    }
+    in = *b;
+    gpu_open(L, &in, &f->result, &n);
+    tn_layout writers = f->result; /* a part's warp is no replica */
+    for (int i = 0; i < nbits; i++)
+        writers.col[TN_LAYOUT_WARP + bits[i]] = UINT32_C(1) << 31;
+    tn_lvalue *at = part_offset(L, &in, f, n.idx, part_number(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &in, &writers);
+    for (int i = 0; i < f->n; i++)
+        tn_l_store(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
+    gpu_close(L, &n);
+
+    for (int i = 0; i < f->n; i++)
+        gpu_touch_shared(L, b, shared[i], false);
+    in = *b;
+    gpu_open(L, &in, &f->result, &n);
+    for (int64_t p = 0; p < parts; p++) {
+        element x[MOST_VALUES] = {{NULL, NULL}};
+        tn_lvalue *from = part_offset(L, &in, f, n.idx, tn_l_index(&in, p), elements);
+        for (int i = 0; i < f->n; i++) {
+            x[i] = (element){tn_l_load(&in, shared[i], from, 1, NULL, NULL), NULL};
+            if (p == 0)
+                tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
+        }
+        if (p)
+            combine_into(L, &in, f, n.reg, x);
+    }
+    gpu_close(L, &n);
+}
+
+/* Threads' partial results become the result, in every thread that holds an element of it. */
+static void combine_threads(lower *L, tn_lbuilder *b, const folding *f)
+{
+    int warp[TN_LAYOUT_WARP_BITS], nwarp = 0;
+    for (int i = 0; i < TN_LAYOUT_LANE_BITS + f->layout.warp_bits; i++) {
+        bool parts = f->layout.col[TN_LAYOUT_LANE + i] && !f->result.col[TN_LAYOUT_LANE + i];
+        if (parts && i < TN_LAYOUT_LANE_BITS)
+            combine_lanes(L, b, f, i);
+        else if (parts)
+            warp[nwarp++] = i - TN_LAYOUT_LANE_BITS;
+    }
+    if (nwarp)
+        combine_warps(L, b, f, warp, nwarp);
+}
+
+static void open_ranges(lower *L, tn_lbuilder *b, const folding *f)
+{
+    static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
+    for (int i = 0; f->body && i < f->op->nranges; i++) {
+        tn_lvalue *limit = lower_scalar(L, b, f->op->operand[i]);
+        int64_t n, step = f->op->step[i].size;
+        tn_lvalue *start = tn_l_index(b, 0);
+        if (!tn_l_is_const(limit, &n) || n <= 0 || n > step) {
+            tn_lop *loop = tn_l_for(b, names[i], start, limit, tn_l_index(b, step), TN_FOR_SERIAL);
+            *b = tn_l_in(b, loop->region[0]);
+            start = loop->region[0]->arg;
+        }
+        lower_memo(L, &f->body->arg[i], NULL, (element){start, NULL});
+    }
+}
+
+void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    folding f = folding_of(op);
+    place *out[MOST_VALUES];
+    if (op->ordered || !same_rank(&f)) {
+        gpu_refuse(L, op, op->ordered ? "`order tree`" : "a fold of tiles of different ranks");
+        return;
+    }
+    if (f.value[0]->type.rank == 0) /* one element: any thread's registers will do */
+        f.layout = f.result = (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)};
+    else if (!gpu_natural_layout(L, f.value[0], &f.layout))
+        return;
+    f.result = tn_layout_restrict(&f.layout, f.nkept, f.kept);
+    for (int i = 0; i < f.n; i++) {
+        out[i] = gpu_new_place(L, b, &op->result[i].type, &f.result, f.body ? "fold" : "reduce");
+        f.acc[i] = out[i]->held ? out[i]->held->regs : out[i]->buffer;
+    }
+    tn_lbuilder in = *b;
+    tn_lvalue *reg = open_registers(L, &in, &f.result);
+    for (int i = 0; i < f.n; i++)
+        tn_l_store(&in, f.acc[i], reg, tn_l_const(&in, tn_lscalar(f.value[i]->type.dtype), op->identity[i]), NULL);
+
+    in = *b;
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    open_ranges(L, &in, &f);
+    if (f.body)
+        gpu_block(L, &in, f.body);
+    if (L->status == TN_OK)
+        accumulate(L, &in, &f);
+    gpu_leave(L, in.block == b->block ? NULL : &in, r);
+    lower_close(L, s);
+    if (L->status == TN_OK)
+        combine_threads(L, b, &f);
+    for (int i = 0; i < f.n; i++)
+        lower_set_place(L, &op->result[i], out[i]);
+}
