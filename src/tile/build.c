@@ -46,7 +46,7 @@ tn_kernel *tn_kernel_new(tn_session *session, const char *name)
 int tn_kernel_buffer(tn_kernel *kernel, const char *name, tn_dtype dtype, tn_buffer_mode mode, tn_dim elements)
 {
     tn_session *s = kernel->session;
-    TN_PUSH(&s->arena, &kernel->buffers, ((tn_tbuffer){tn_intern_z(s, name), dtype, mode, elements}));
+    TN_PUSH(&s->arena, &kernel->buffers, ((tn_tbuffer){tn_intern_z(s, name), dtype, mode, elements, 0}));
     return (int)kernel->buffers.len - 1;
 }
 

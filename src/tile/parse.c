@@ -4,7 +4,8 @@
  *     facts     = "symbols" name "in" "[" integer "," integer "]" ["multiple" integer]
  *     kernel    = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] "grid" "(" [range {"," range}] ")"
  *                 "{" {local | view} {operation} "}" [schedule]
- *     parameter = "%" name ":" dtype ["[" dim "]"] ("read" | "write" | "read_write")  |  "%" name ":" type
+ *     parameter = "%" name ":" dtype ["[" dim "]"] ("read" | "write" | "read_write") ["align" integer]
+ *               | "%" name ":" type ["multiple" integer]
  *     range     = "%" name ":" dim "by" extent
  *     local     = "local" "%" name ":" dtype "[" dim "]"
  *     view      = "view" "%" name "=" "%" buffer ":" "[" shape {"," shape} "]" "strides" "[" dims "]" ["offset" dim]
@@ -738,6 +739,14 @@ static bool optional_elements(parser *p, tn_dim *out)
     return !at_char(p, '[') || dims(p, 1, out, false) == 1;
 }
 
+/* A number that is written is 1 at least. */
+static bool promise(parser *p, const char *what, int64_t *out)
+{
+    if (!accept(p, what))
+        return true;
+    return integer(p, out) && (*out >= 1 || FAIL(p, "`%s` of a parameter is 1 at least, found %lld", what, (long long)*out));
+}
+
 static bool parameter(parser *p)
 {
     const char *text = name(p, "%", "a parameter's name");
@@ -750,7 +759,7 @@ static bool parameter(parser *p)
             return false;
         for (int mode = TN_READ; mode <= TN_READ_WRITE; mode++)
             if (accept(p, tn_buffer_mode_text((tn_buffer_mode)mode)))
-                return define_buffer(p, text, type.dtype, (tn_buffer_mode)mode, elements);
+                return define_buffer(p, text, type.dtype, (tn_buffer_mode)mode, elements) && promise(p, "align", &p->kernel->buffers.at[p->kernel->buffers.len - 1].align);
     }
     if (type.rank || elements)
         return FAIL(p, "expected `read`, `write` or `read_write` of a buffer, or a scalar's type");
@@ -758,7 +767,7 @@ static bool parameter(parser *p)
     v->type = type;
     v->id = p->kernel->next_id++;
     TN_PUSH(&p->session->arena, &p->kernel->scalars, v);
-    return define(p, text, v);
+    return promise(p, "multiple", &v->divisor) && define(p, text, v);
 }
 
 static bool grid_range(parser *p)

@@ -401,6 +401,8 @@ static void print_buffer(printer *p, const tn_tbuffer *t)
         print_dims(p, &t->elements, 1);
     if (t->mode != TN_LOCAL)
         ADD(p, " %s", tn_buffer_mode_text(t->mode));
+    if (t->align)
+        ADD(p, " align %lld", (long long)t->align);
 }
 
 static void print_header(printer *p)
@@ -418,6 +420,8 @@ static void print_header(printer *p)
         const tn_tvalue *v = k->scalars.at[i];
         ADD(p, "%s%%%s: ", any ? ", " : "", give_name(p, v, v->name, ""));
         tn_text_ttype(p->text, &v->type);
+        if (v->divisor)
+            ADD(p, " multiple %lld", (long long)v->divisor);
     }
     ADD(p, k->overlap ? ") overlap grid(" : ") grid(");
     for (size_t i = 0; i < k->grid.len; i++) {

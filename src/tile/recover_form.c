@@ -410,21 +410,29 @@ const tn_number *recover_constant_of(const tn_tvalue *v)
 
 /* ---- scalars -------------------------------------------------------------------------------------------------------------- */
 
-/* A number that the kernel is launched with is the symbol of its name. NULL: the symbol's facts are those of a narrower type, from another kernel. */
+/* Are the symbol's bounds what its type leaves? */
+static bool has_bounds_of(tn_dim known, tn_dtype dtype)
+{
+    span all = type_span(dtype);
+    int64_t multiple = tn_max(known->multiple, 1);
+    return known->lo == tn_ceildiv(all.lo, multiple) * multiple && known->hi == tn_floordiv(all.hi, multiple) * multiple;
+}
+
+/* A number that the kernel is launched with is the symbol of its name. NULL: the symbol's facts are those of a narrower type, or of multiples, from another
+ * kernel. */
 static tn_dim scalar_dim(recover *R, const tn_tvalue *v)
 {
-    static const tn_dtype types[] = {TN_I8, TN_I16, TN_I32, TN_U8, TN_U16, TN_U32};
+    static const tn_dtype types[] = {TN_I8, TN_I16, TN_I32, TN_I64, TN_U8, TN_U16, TN_U32};
     if (!v->name || !is_integer(&v->type) || v->type.dtype == TN_U64)
         return NULL;
     span mine = type_span(v->type.dtype);
     tn_dim known = tn_dim_known(R->session, v->name);
     if (!known)
-        return tn_dim_declare(R->session, v->name, mine.lo, mine.hi, 1);
-    for (size_t i = 0; i < TN_COUNT(types); i++) {
-        span other = type_span(types[i]);
-        if (types[i] != v->type.dtype && known->lo == other.lo && known->hi == other.hi && !within(mine, other))
+        return tn_dim_declare(R->session, v->name, mine.lo, mine.hi, tn_max(v->divisor, 1));
+    bool multiple = tn_max(v->divisor, 1) % tn_max(known->multiple, 1) == 0;
+    for (size_t i = 0; i < TN_COUNT(types); i++)
+        if (has_bounds_of(known, types[i]) && !(multiple && within(mine, type_span(types[i]))))
             return NULL;
-    }
     return known;
 }
 

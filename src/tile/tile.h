@@ -109,6 +109,7 @@ typedef struct tn_tbuffer {
     tn_dtype dtype;
     tn_buffer_mode mode;
     tn_dim elements; /* LOCAL: size; parameters: number of elements, for checks (may be NULL: unknown) */
+    int64_t align;   /* bytes that divide the address of its start, as whoever calls the kernel promises: a power of two; 0: those of an element */
 } tn_tbuffer;
 
 /* `name : limit by step`: a grid coordinate */
@@ -124,6 +125,7 @@ struct tn_tvalue {
     tn_tblock *block;
     const char *name;
     uint32_t id;
+    int64_t divisor; /* of a number parameter: the number is a multiple of it, as whoever calls the kernel promises; 0: nothing is promised */
     void *scratch; /* for the pass that runs */
 };
 struct tn_top {
@@ -171,6 +173,8 @@ struct tn_tblock {
  *   prefetch-buffer of such a load: the parameter to ask for instead, which lies as the loaded view does (a result's row, before it is written)
  *   keep            of an operation with one result: 1: the tile is written to memory by the first nest that computes it, and read by later ones; 0: it is
  *                   computed again each time (default by what it costs)
+ * Keys that the GPU lowering reads:
+ *   warps           of the kernel: warps of 32 threads that work on a program together (default 4)
  * An unknown label or key is an error of the verifier. */
 typedef struct tn_schedule_entry {
     const char *label, *key;

@@ -796,6 +796,8 @@ static bool check_header(verifier *v)
         const tn_tbuffer *t = &k->buffers.at[i];
         if (t->mode == TN_LOCAL ? !t->elements || negative(t->elements) : t->elements && negative(t->elements))
             return FAIL(v, NULL, "buffer %%%s has no size, or a negative one", t->name);
+        if (t->align < 0 || (t->align & (t->align - 1)) || (t->align && t->mode == TN_LOCAL))
+            return FAIL(v, NULL, "buffer %%%s: the alignment of a parameter is a power of two, found %lld", t->name, (long long)t->align);
     }
     for (size_t i = 0; i < k->views.len; i++)
         if (!check_view(v, k->views.at[i]))
@@ -804,6 +806,8 @@ static bool check_header(verifier *v)
         define(v, k->scalars.at[i]);
         if (k->scalars.at[i]->type.rank || !check_type(v, NULL, &k->scalars.at[i]->type))
             return FAIL(v, NULL, "parameter %%%s is no scalar", k->scalars.at[i]->name);
+        if (k->scalars.at[i]->divisor && (k->scalars.at[i]->divisor < 0 || k->scalars.at[i]->type.pointer || !tn_is_integer(k->scalars.at[i]->type.dtype)))
+            return FAIL(v, NULL, "parameter %%%s: only an integer is a `multiple`, and of a number that is not negative", k->scalars.at[i]->name);
     }
     for (size_t i = 0; i < k->grid.len; i++) {
         define(v, k->grid.at[i].value);
@@ -826,6 +830,7 @@ static const struct {
     {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 0, 64},
     {"prefetch-buffer", ON_LOAD, 0, 1 << 16},   {"keep", ON_LOAD | ON_VALUE, 0, 1},
     {"strip", ON_FOLD | ON_DOT, 0, 1 << 20},    {"ahead", ON_FOLD | ON_DOT, 0, 64},
+    {"warps", ON_KERNEL, 1, 32},
 };
 
 static unsigned kind_of(const tn_top *op)
@@ -849,7 +854,7 @@ static bool check_entry(const verifier *v, const tn_schedule_entry *e)
             continue;
         if (!(keys[i].on & kind_of(op)))
             return FAIL(v, op, "schedule: the key `%s` does not belong here", e->key);
-        bool power = strcmp(e->key, "lanes") != 0 || (e->value & (e->value - 1)) == 0;
+        bool power = (strcmp(e->key, "lanes") != 0 && strcmp(e->key, "warps") != 0) || (e->value & (e->value - 1)) == 0;
         return (e->value >= keys[i].least && e->value <= keys[i].most && power) ||
                FAIL(v, op, "schedule: `%s` cannot be %lld", e->key, (long long)e->value);
     }

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DIVISOR = 16 }; /* what Triton's launches look for in numbers and addresses */
+
 typedef struct argument {
     enum { MISSING, CONSTANT, NUMBER, POINTER, DESCRIPTOR } kind;
     tn_dtype dtype;
-    bool divisible; /* by 16 */
+    bool divisible; /* by DIVISOR */
     int rank;
     int64_t extent[TN_TILE_RANK];
     tn_py value;
@@ -260,14 +262,6 @@ static tn_tvalue *add_pointer(builder *b, const char *name, tn_dtype dtype)
     return v;
 }
 
-/* The fact that 16 divides the number, for the passes. */
-static tn_tvalue *assume_divisible(tn_tcompiler *c, tn_tvalue *v)
-{
-    tn_dtype dtype = v->type.dtype;
-    tn_tvalue *rest = tn_t_map2(&c->b, TN_S_rem, v, tn_t_scalar_int(c, dtype, 16));
-    return tn_t_assume(&c->b, v, tn_t_map2(&c->b, TN_S_eq, rest, tn_t_scalar_int(c, dtype, 0)));
-}
-
 static tn_py descriptor_value(builder *b, const char *name, const argument *a)
 {
     tn_tcompiler *c = b->c;
@@ -301,15 +295,18 @@ static bool bind_parameter(builder *b, int i, bool given)
 {
     const char *name = b->parameters->child[i]->text;
     const argument *a = &b->argument[i];
+    tn_kernel *kernel = b->c->kernel;
     tn_py value = a->value;
     tn_tvalue *v;
     switch (a->kind) {
     case POINTER:
         value = tn_py_tensor(add_pointer(b, name, a->dtype));
+        kernel->buffers.at[kernel->buffers.len - 1].align = a->divisible ? DIVISOR : 0;
         break;
     case NUMBER:
         v = add_scalar(b, name, tn_tscalar(a->dtype));
-        value = tn_py_tensor(a->divisible ? assume_divisible(b->c, v) : v);
+        v->divisor = a->divisible ? DIVISOR : 0;
+        value = tn_py_tensor(v);
         break;
     case DESCRIPTOR:
         value = descriptor_value(b, name, a);

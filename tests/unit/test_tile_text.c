@@ -294,6 +294,12 @@ static void test_headers(void **state)
         {"kernel @k(%x: f32 read) grid(%p : 5 by 0) {\n}", "an extent is r * 2^k"},
         {"symbols n in [5, 3]\n", "holds no multiple"},
         {"kernel @k(%x: ptr<i4>) grid() {\n}", "no pointer points to i4"},
+        {"kernel @k(%x: f32 read align 24) grid() {\n}", "the alignment of a parameter is a power of two, found 24"},
+        {"kernel @k(%x: f32 read align 0) grid() {\n}", "`align` of a parameter is 1 at least, found 0"},
+        {"kernel @k(%n: f32 multiple 16) grid() {\n}", "only an integer is a `multiple`"},
+        {"kernel @k(%n: i32 multiple -2) grid() {\n}", "`multiple` of a parameter is 1 at least, found -2"},
+        {"kernel @k() grid() {\n} schedule { set warps = 3 }", "`warps` cannot be 3"},
+        {"kernel @k() grid() {\n} schedule { set warps = 64 }", "`warps` cannot be 64"},
         {"graph @g", "expected `kernel` or `symbols`, found `graph`"},
     };
     for (size_t i = 0; i < TN_COUNT(faults); i++) {
