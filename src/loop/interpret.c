@@ -1,17 +1,28 @@
 /* The meaning of the Loop IR, slowly: every lane through tn_scalar_eval, every offset checked. Fresh buffers hold NaN
- * (all ones), so that reading what was never written shows. */
+ * (all ones), so that reading what was never written shows.
+ *
+ * The threads of a CTA run in lockstep: an operation for all that are active, then the next one. A branch runs each side for those that take it, a loop as
+ * long as one of them has an iteration left. CTAs run one after another: each turn of the grid's loop is one. What only a GPU shows now and then is an error
+ * here each time: a barrier that some threads miss, a lane that is not there, shared memory read before it is written, and threads that
+ * touch the same memory without a barrier between them (races.h). */
 #include "loop/internal.h"
+#include "loop/races.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const uint64_t max_steps = UINT64_C(1) << 36;
 
-typedef struct cell {
-    tn_number *lanes; /* of a scalar or vector */
-    uint8_t *data;    /* of a buffer */
+typedef struct place {
+    uint8_t *data;
     int64_t elements; /* -1: unknown */
     size_t capacity;  /* bytes of data, of an alloc */
+} place;
+
+typedef struct cell {
+    tn_number *lanes; /* of a scalar or vector: each thread's, one after another */
+    place *places;    /* of a buffer: one, or one a thread */
+    bool own;         /* each thread has its own */
 } cell;
 
 typedef struct machine {
@@ -20,9 +31,17 @@ typedef struct machine {
     cell *cells; /* by value id */
     const tn_lop *op;
     uint64_t steps;
-    int thread;
+    int threads, thread; /* how many; the one whose turn it is */
+    uint8_t *shared;
+    tn_races races;
     tn_status status;
 } machine;
+
+/* The threads that are active, in order. */
+typedef struct crowd {
+    int n;
+    uint16_t thread[TN_MOST_THREADS];
+} crowd;
 
 #define STOP(m, status, ...) stop((m), (status), tn_format(tn_l_arena((m)->func), __VA_ARGS__))
 static bool stop(machine *m, tn_status status, const char *message)
@@ -34,7 +53,7 @@ static bool stop(machine *m, tn_status status, const char *message)
 
 static const tn_number *lanes_of(machine *m, const tn_lvalue *v)
 {
-    return m->cells[v->id].lanes;
+    return m->cells[v->id].lanes + (size_t)v->type.lanes * (size_t)m->thread;
 }
 
 static int64_t index_of(machine *m, const tn_lvalue *v)
@@ -46,8 +65,14 @@ static tn_number *result_lanes(machine *m, const tn_lvalue *v)
 {
     cell *c = &m->cells[v->id];
     if (!c->lanes)
-        c->lanes = TN_NEW_ARRAY(&m->arena, tn_number, (size_t)v->type.lanes);
-    return c->lanes;
+        c->lanes = TN_NEW_ARRAY(&m->arena, tn_number, (size_t)v->type.lanes * (size_t)m->threads);
+    return c->lanes + (size_t)v->type.lanes * (size_t)m->thread;
+}
+
+static place *place_of(machine *m, const tn_lvalue *buffer)
+{
+    cell *c = &m->cells[buffer->id];
+    return c->places + (c->own ? m->thread : 0);
 }
 
 /* ---- values ---- */
@@ -126,22 +151,52 @@ static void *data_of(machine *m, int64_t element, int64_t *at)
     const tn_lvalue *buffer = m->op->operand[0];
     *at = is_memory(buffer) ? 0 : element;
     if (!is_memory(buffer))
-        return m->cells[buffer->id].data;
+        return place_of(m, buffer)->data;
     return (void *)((uintptr_t)element * (uintptr_t)(tn_dtype_bits(buffer->type.dtype) / 8));
 }
 
-static tn_number load_element(machine *m, int64_t element)
+/* Whether this thread may touch the element: no other thread has since the last barrier, or neither writes, or both are atomic. */
+static bool may_touch(machine *m, int64_t element, tn_touch how)
 {
-    int64_t at;
-    const void *data = data_of(m, element, &at);
-    return tn_number_load(m->op->operand[0]->type.dtype, data, at);
+    const tn_lvalue *buffer = m->op->operand[0];
+    tn_space space = buffer->type.space;
+    if (m->threads == 1 || buffer->readonly || (space != TN_SPACE_SHARED && space != TN_SPACE_GLOBAL))
+        return true;
+    int64_t at, bits = tn_dtype_bits(buffer->type.dtype);
+    const uint8_t *data = data_of(m, element, &at);
+    const uint8_t *first = data + (bits >= 8 ? at * (bits / 8) : at * bits / 8); /* two elements of half a byte are one for the machine */
+    int other = -1;
+    if (space == TN_SPACE_GLOBAL) {
+        other = tn_races_global(&m->races, (uintptr_t)first, m->thread, how);
+    } else {
+        size_t byte = (size_t)(first - m->shared), n = (size_t)(bits / 8);
+        if (how != TN_TOUCH_WRITE && !tn_races_written(&m->races, byte, n))
+            return STOP(m, TN_INVALID, "thread %d reads element %lld of %%%s in shared memory, which nothing has written", m->thread, (long long)element,
+                        buffer->name ? buffer->name : "");
+        other = tn_races_shared(&m->races, byte, n, m->thread, how);
+    }
+    return other < 0 || STOP(m, TN_INVALID, "threads %d and %d touch element %lld of %%%s in %s memory without a barrier between them, and one of them writes",
+                             other < m->thread ? other : m->thread, other < m->thread ? m->thread : other, (long long)element, buffer->name ? buffer->name : "", tn_space_text(space));
 }
 
-static void store_element(machine *m, int64_t element, tn_number value)
+static bool load_element(machine *m, int64_t element, tn_touch how, tn_number *out)
 {
     int64_t at;
+    if (!may_touch(m, element, how))
+        return false;
+    const void *data = data_of(m, element, &at);
+    *out = tn_number_load(m->op->operand[0]->type.dtype, data, at);
+    return true;
+}
+
+static bool store_element(machine *m, int64_t element, tn_touch how, tn_number value)
+{
+    int64_t at;
+    if (!may_touch(m, element, how))
+        return false;
     void *data = data_of(m, element, &at);
     tn_number_store(m->op->operand[0]->type.dtype, data, at, value);
+    return true;
 }
 
 /* The element of the buffer that lane l of an access touches; false after a diagnostic. Buffers of vectors hold each
@@ -151,7 +206,7 @@ static bool element_of(machine *m, int l, int64_t *element)
     const tn_lop *op = m->op;
     const tn_lvalue *buffer = op->operand[0];
     bool by_lane = op->code == TN_L_gather || op->code == TN_L_scatter;
-    int64_t offset = lanes_of(m, op->operand[1])[by_lane ? l : 0].i, elements = m->cells[buffer->id].elements;
+    int64_t offset = lanes_of(m, op->operand[1])[by_lane ? l : 0].i, elements = is_memory(buffer) ? -1 : place_of(m, buffer)->elements;
     *element = buffer->type.lanes == 1 ? offset + (by_lane ? 0 : l) : offset * buffer->type.lanes + l;
     if (is_memory(buffer))
         return *element > 0 || STOP(m, TN_INVALID, "address %lld", (long long)*element);
@@ -176,9 +231,8 @@ static bool run_load(machine *m, tn_number *out)
             out[l] = other ? lanes_of(m, other)[l] : (tn_number){0};
             continue;
         }
-        if (!element_of(m, l, &element))
+        if (!element_of(m, l, &element) || !load_element(m, element, TN_TOUCH_READ, &out[l]))
             return false;
-        out[l] = load_element(m, element);
     }
     return true;
 }
@@ -190,9 +244,8 @@ static bool run_store(machine *m)
     for (int l = 0; l < value->type.lanes; l++) {
         if (!active(m, l))
             continue;
-        if (!element_of(m, l, &element))
+        if (!element_of(m, l, &element) || !store_element(m, element, TN_TOUCH_WRITE, lanes_of(m, value)[l]))
             return false;
-        store_element(m, element, lanes_of(m, value)[l]);
     }
     return true;
 }
@@ -214,23 +267,19 @@ static bool run_atomic(machine *m, tn_number *out)
         *out = (tn_number){0};
         return true;
     }
-    if (!element_of(m, 0, &element))
+    if (!element_of(m, 0, &element) || !load_element(m, element, TN_TOUCH_ATOMIC, out))
         return false;
-    *out = load_element(m, element);
     tn_number operands[] = {*out, *lanes_of(m, m->op->operand[2])};
-    if (m->op->code == TN_L_cas) {
-        if (same_bits(dtype, operands[0], operands[1]))
-            store_element(m, element, *lanes_of(m, m->op->operand[3]));
-        return true;
-    }
-    store_element(m, element, m->op->fn == TN_SCALAR_NONE ? operands[1] : tn_scalar_eval(m->op->fn, dtype, operands));
-    return true;
+    if (m->op->code == TN_L_cas)
+        return !same_bits(dtype, operands[0], operands[1]) || store_element(m, element, TN_TOUCH_ATOMIC, *lanes_of(m, m->op->operand[3]));
+    tn_number value = m->op->fn == TN_SCALAR_NONE ? operands[1] : tn_scalar_eval(m->op->fn, dtype, operands);
+    return store_element(m, element, TN_TOUCH_ATOMIC, value);
 }
 
 static void run_address(machine *m, tn_number *out)
 {
     const tn_lvalue *buffer = m->op->operand[0];
-    out->i = is_memory(buffer) ? 0 : (int64_t)(uintptr_t)m->cells[buffer->id].data;
+    out->i = is_memory(buffer) ? 0 : (int64_t)(uintptr_t)place_of(m, buffer)->data;
 }
 
 static void add_value(tn_text *line, tn_dtype dtype, tn_number x, bool hex)
@@ -264,54 +313,167 @@ static void run_print(machine *m)
     puts(line.len ? line.at : "");
 }
 
+static void run_alloc_shared(machine *m)
+{
+    const tn_lop *op = m->op;
+    cell *c = &m->cells[op->result->id];
+    if (!c->places) {
+        c->places = TN_NEW(&m->arena, place);
+        *c->places = (place){.data = m->shared + op->at, .elements = op->size};
+    }
+}
+
 static bool run_alloc(machine *m)
 {
     const tn_lop *op = m->op;
     tn_ltype type = op->result->type;
     cell *c = &m->cells[op->result->id];
+    if (type.space == TN_SPACE_SHARED) {
+        run_alloc_shared(m);
+        return true;
+    }
+    if (!c->places) {
+        c->places = TN_NEW_ARRAY(&m->arena, place, (size_t)m->threads);
+        c->own = true;
+    }
+    place *p = place_of(m, op->result);
     int64_t size = op->noperands ? index_of(m, op->operand[0]) : op->size;
     size_t bytes;
     if (size < 0 || !tn_mul(size, type.lanes, &size) || !tn_dtype_bytes(type.dtype, size, &bytes) ||
         bytes > (size_t)1 << 32)
         return STOP(m, TN_INVALID, "a size of %lld elements", (long long)size);
-    if (bytes > c->capacity || !c->data) {
-        c->data = tn_alloc(&m->arena, bytes + 1);
-        c->capacity = bytes;
+    if (bytes > p->capacity || !p->data) {
+        p->data = tn_alloc(&m->arena, bytes + 1);
+        p->capacity = bytes;
     }
-    memset(c->data, type.dtype == TN_BOOL ? 1 : 0xff, bytes);
-    c->elements = size;
+    memset(p->data, type.dtype == TN_BOOL ? 1 : 0xff, bytes);
+    p->elements = size;
     return true;
+}
+
+/* ---- threads together ---- */
+
+static bool run_barrier(machine *m, const crowd *active)
+{
+    if (active->n < m->threads)
+        return STOP(m, TN_INVALID, "%d of %d threads reach it", active->n, m->threads);
+    tn_races_barrier(&m->races);
+    return true;
+}
+
+/* All that are active have the operand already, so that the order of threads does not matter. */
+static bool run_warp_op(machine *m, const crowd *active)
+{
+    const tn_lop *op = m->op;
+    bool on[TN_MOST_THREADS] = {false};
+    for (int i = 0; i < active->n; i++)
+        on[active->thread[i]] = true;
+    for (int i = 0; i < active->n; i++) {
+        m->thread = active->thread[i];
+        int warp = m->thread / TN_WARP * TN_WARP;
+        for (int lane = 0; lane < TN_WARP; lane++)
+            if (!on[warp + lane])
+                return STOP(m, TN_INVALID, "thread %d runs it, thread %d of its warp does not", m->thread, warp + lane);
+        int64_t lane = op->code == TN_L_lane_xor ? (m->thread % TN_WARP) ^ op->number.i : index_of(m, op->operand[1]);
+        tn_number *out = result_lanes(m, op->result);
+        m->thread = warp + (int)(lane & (TN_WARP - 1));
+        *out = *lanes_of(m, op->operand[0]);
+    }
+    return true;
+}
+
+/* The next CTA: nothing is in shared memory. */
+static void begin_cta(machine *m)
+{
+    tn_races_new_cta(&m->races);
+    if (m->races.bytes)
+        memset(m->shared, 0xff, m->races.bytes);
 }
 
 /* ---- control ---- */
 
-static bool run_block(machine *m, const tn_lblock *block);
+static bool run_block(machine *m, const tn_lblock *block, const crowd *active);
 
-static bool run_for(machine *m)
+/* Gives each thread its first index, or its next one; those that have one stay. */
+static bool enter_loop(machine *m, const tn_lop *op, const crowd *active, crowd *inside)
 {
-    const tn_lop *op = m->op;
-    int64_t lo = index_of(m, op->operand[0]), hi = index_of(m, op->operand[1]), step = index_of(m, op->operand[2]);
-    if (step <= 0)
-        return STOP(m, TN_INVALID, "a step of %lld", (long long)step);
-    for (int64_t i = lo; i < hi;) {
-        result_lanes(m, op->region[0]->arg)->i = i;
-        if (!run_block(m, op->region[0]))
-            return false;
-        if (!tn_add(i, step, &i))
-            break;
+    inside->n = 0;
+    for (int k = 0; k < active->n; k++) {
+        m->thread = active->thread[k];
+        int64_t lo = index_of(m, op->operand[0]), step = index_of(m, op->operand[2]);
+        if (step <= 0)
+            return STOP(m, TN_INVALID, "a step of %lld", (long long)step);
+        result_lanes(m, op->region[0]->arg)->i = lo;
+        if (lo < index_of(m, op->operand[1]))
+            inside->thread[inside->n++] = (uint16_t)m->thread;
     }
     return true;
 }
 
-static bool run_while(machine *m)
+static void next_turn(machine *m, const tn_lop *op, crowd *inside)
+{
+    int n = 0;
+    for (int k = 0; k < inside->n; k++) {
+        m->thread = inside->thread[k];
+        tn_number *index = result_lanes(m, op->region[0]->arg);
+        if (tn_add(index->i, index_of(m, op->operand[2]), &index->i) && index->i < index_of(m, op->operand[1]))
+            inside->thread[n++] = (uint16_t)m->thread;
+    }
+    inside->n = n;
+}
+
+static bool run_for(machine *m, const crowd *active)
 {
     const tn_lop *op = m->op;
-    for (;;) {
-        if (!run_block(m, op->region[0]))
+    crowd inside;
+    if (!enter_loop(m, op, active, &inside))
+        return false;
+    for (; inside.n; next_turn(m, op, &inside)) {
+        if (op->kind == TN_FOR_GRID)
+            begin_cta(m);
+        if (!run_block(m, op->region[0], &inside))
             return false;
-        if (!lanes_of(m, op->region[0]->last->operand[0])->u)
+    }
+    return true;
+}
+
+/* The threads for which the condition is as told. */
+static void choose(machine *m, const tn_lvalue *condition, bool want, const crowd *from, crowd *to)
+{
+    int n = 0;
+    for (int k = 0; k < from->n; k++) {
+        m->thread = from->thread[k];
+        if ((lanes_of(m, condition)->u != 0) == want)
+            to->thread[n++] = (uint16_t)m->thread;
+    }
+    to->n = n;
+}
+
+static bool run_if(machine *m, const crowd *active)
+{
+    const tn_lop *op = m->op;
+    crowd side;
+    for (int i = 0; i < 2; i++) {
+        choose(m, op->operand[0], i == 0, active, &side);
+        if (side.n && !run_block(m, op->region[i], &side))
+            return false;
+    }
+    return true;
+}
+
+static bool run_while(machine *m, const crowd *active)
+{
+    const tn_lop *op = m->op;
+    crowd inside;
+    inside.n = active->n;
+    memcpy(inside.thread, active->thread, (size_t)active->n * sizeof *active->thread);
+    for (;;) {
+        if (!run_block(m, op->region[0], &inside))
+            return false;
+        choose(m, op->region[0]->last->operand[0], true, &inside, &inside);
+        if (!inside.n)
             return true;
-        if (!run_block(m, op->region[1]))
+        if (!run_block(m, op->region[1], &inside))
             return false;
     }
 }
@@ -374,12 +536,6 @@ static bool run_op(machine *m)
     case TN_L_print:
         run_print(m);
         return true;
-    case TN_L_for:
-        return run_for(m);
-    case TN_L_if:
-        return run_block(m, op->region[lanes_of(m, op->operand[0])->u ? 0 : 1]);
-    case TN_L_while:
-        return run_while(m);
     case TN_L_trap:
         return lanes_of(m, op->operand[0])->u ||
                STOP(m, TN_INVALID, "the condition of line %lld does not hold", (long long)op->number.i);
@@ -390,33 +546,71 @@ static bool run_op(machine *m)
     }
 }
 
-static bool run_block(machine *m, const tn_lblock *block)
+static bool run_for_all(machine *m, const crowd *active)
 {
-    for (const tn_lop *op = block->first; op; op = op->next) {
-        m->op = op;
-        if (++m->steps > max_steps)
-            return STOP(m, TN_UNSUPPORTED, "more than %llu operations", (unsigned long long)max_steps);
+    switch (m->op->code) {
+    case TN_L_for:
+        return run_for(m, active);
+    case TN_L_if:
+        return run_if(m, active);
+    case TN_L_while:
+        return run_while(m, active);
+    case TN_L_barrier:
+        return run_barrier(m, active);
+    case TN_L_lane_xor:
+    case TN_L_lane_at:
+        return run_warp_op(m, active);
+    default:
+        break;
+    }
+    for (int k = 0; k < active->n; k++) {
+        m->thread = active->thread[k];
         if (!run_op(m))
             return false;
     }
     return true;
 }
 
+static bool run_block(machine *m, const tn_lblock *block, const crowd *active)
+{
+    for (const tn_lop *op = block->first; op; op = op->next) {
+        m->op = op;
+        m->steps += (uint64_t)active->n;
+        if (m->steps > max_steps)
+            return STOP(m, TN_UNSUPPORTED, "more than %llu operations", (unsigned long long)max_steps);
+        if (!run_for_all(m, active))
+            return false;
+    }
+    return true;
+}
+
+static void bind_parameter(machine *m, size_t i, const tn_loop_arg *buffers, const int64_t *indices)
+{
+    const tn_lvalue *param = m->func->params.at[i];
+    if (param->type.buffer) {
+        place *p = m->cells[param->id].places = TN_NEW(&m->arena, place);
+        *p = (place){.data = buffers[i].data, .elements = buffers[i].elements};
+        return;
+    }
+    for (m->thread = 0; m->thread < m->threads; m->thread++)
+        result_lanes(m, param)->i = indices[i - (size_t)m->func->nbuffers];
+}
+
 tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, const int64_t *indices)
 {
-    machine m = {.func = func};
+    machine m = {.func = func, .threads = tn_max(func->threads, 1)};
     m.arena.on_oom = func->session->arena.on_oom;
     m.cells = TN_NEW_ARRAY(&m.arena, cell, func->next_id);
-    for (size_t i = 0; i < func->params.len; i++) {
-        cell *c = &m.cells[func->params.at[i]->id];
-        if (func->params.at[i]->type.buffer)
-            *c = (cell){.data = buffers[i].data, .elements = buffers[i].elements};
-        else
-            result_lanes(&m, func->params.at[i])->i = indices[i - (size_t)func->nbuffers];
-    }
-    do /* threads share nothing, so one after another is as good as together */
-        run_block(&m, func->body);
-    while (m.status == TN_OK && ++m.thread < func->threads);
+    size_t bytes = (size_t)tn_loop_shared_bytes(func);
+    m.shared = tn_alloc(&m.arena, bytes + 1);
+    tn_races_begin(&m.races, &m.arena, bytes);
+    for (size_t i = 0; i < func->params.len; i++)
+        bind_parameter(&m, i, buffers, indices);
+    crowd all = {.n = m.threads};
+    for (int t = 0; t < m.threads; t++)
+        all.thread[t] = (uint16_t)t;
+    begin_cta(&m);
+    run_block(&m, func->body, &all);
     tn_arena_free(&m.arena);
     return m.status;
 }

@@ -316,7 +316,7 @@ static void test_bounds(void **state)
     tn_arena_free(&session.arena);
 }
 
-/* The threads of a GPU's kernel, one after the other. */
+/* The threads of a GPU's kernel. */
 static void test_threads(void **state)
 {
     (void)state;
