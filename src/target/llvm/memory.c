@@ -108,8 +108,12 @@ static int64_t multiple_of(const tn_lvalue *value, int depth)
     const tn_lop *def = value->def;
     if (!def) {
         const tn_lop *loop = value->block ? value->block->parent : NULL;
-        return loop && loop->code == TN_L_for ? tn_min(multiple_of(loop->operand[0], depth - 1), multiple_of(loop->operand[2], depth - 1)) : 1;
+        if (loop && loop->code == TN_L_for)
+            return tn_min(multiple_of(loop->operand[0], depth - 1), multiple_of(loop->operand[2], depth - 1));
+        return value->multiple > 1 ? tn_min(value->multiple & -value->multiple, MOST_MULTIPLE) : 1;
     }
+    if (def->code == TN_L_cast && tn_is_integer(def->operand[0]->type.dtype)) /* what is cut off above keeps the zeros below */
+        return multiple_of(def->operand[0], depth - 1);
     if (def->code != TN_L_fn || def->noperands != 2)
         return 1;
     int64_t first = multiple_of(def->operand[0], depth - 1), second = multiple_of(def->operand[1], depth - 1);
