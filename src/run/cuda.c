@@ -6,61 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/cuda.h"
+#include "run/cuda_driver.h"
 
 #define LIBRARY "libcuda.so.1"
 
-typedef int CUresult;
-/* Numbers of the driver's binary interface. */
-enum { CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_NO_DEVICE = 100, CUDA_ERROR_NO_BINARY_FOR_GPU = 209, CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222 };
 enum { DEVICE_PROCESSORS = 16, DEVICE_L2 = 38, DEVICE_MAJOR = 75, DEVICE_MINOR = 76, DEVICE_SHARED_OPTIN = 97 };
 enum { FUNCTION_MOST_THREADS = 0, FUNCTION_SHARED = 1, FUNCTION_LOCAL = 3, FUNCTION_REGISTERS = 4, FUNCTION_MOST_DYNAMIC = 8 };
 enum { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_SIZE = 6 };
-enum { STREAM_NON_BLOCKING = 1 };
 
-#define CUDA_CALLS(X)                                                                                                                              \
-    X(cuInit, unsigned flags)                                                                                                                      \
-    X(cuDriverGetVersion, int *version)                                                                                                            \
-    X(cuDeviceGetCount, int *count)                                                                                                                \
-    X(cuDeviceGet, CUdevice *device, int ordinal)                                                                                                  \
-    X(cuDeviceGetName, char *name, int size, CUdevice device)                                                                                      \
-    X(cuDeviceGetAttribute, int *value, int attribute, CUdevice device)                                                                            \
-    X(cuDeviceTotalMem_v2, size_t *bytes, CUdevice device)                                                                                         \
-    X(cuDevicePrimaryCtxRetain, CUcontext *context, CUdevice device)                                                                               \
-    X(cuDevicePrimaryCtxRelease_v2, CUdevice device)                                                                                               \
-    X(cuCtxPushCurrent_v2, CUcontext context)                                                                                                      \
-    X(cuCtxPopCurrent_v2, CUcontext *context)                                                                                                      \
-    X(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned n, int *options, void **values)                                            \
-    X(cuModuleUnload, CUmodule module)                                                                                                             \
-    X(cuModuleGetFunction, CUfunction *function, CUmodule module, const char *name)                                                                \
-    X(cuFuncSetAttribute, CUfunction function, int attribute, int value)                                                                           \
-    X(cuFuncGetAttribute, int *value, int attribute, CUfunction function)                                                                          \
-    X(cuLaunchKernel, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
-      unsigned shared, CUstream stream, void **params, void **extra)                                                                               \
-    X(cuMemAlloc_v2, CUdeviceptr *memory, size_t bytes)                                                                                            \
-    X(cuMemFree_v2, CUdeviceptr memory)                                                                                                            \
-    X(cuMemcpyHtoDAsync_v2, CUdeviceptr to, const void *from, size_t bytes, CUstream stream)                                                       \
-    X(cuMemcpyDtoHAsync_v2, void *to, CUdeviceptr from, size_t bytes, CUstream stream)                                                             \
-    X(cuStreamCreate, CUstream *stream, unsigned flags)                                                                                            \
-    X(cuStreamDestroy_v2, CUstream stream)                                                                                                         \
-    X(cuStreamSynchronize, CUstream stream)                                                                                                        \
-    X(cuGetErrorName, CUresult result, const char **name)                                                                                          \
-    X(cuGetErrorString, CUresult result, const char **text)
-
-/* What the first call of the process finds; not written afterwards. */
-static struct {
-#define X(name, ...) CUresult (*name)(__VA_ARGS__);
-    CUDA_CALLS(X)
-#undef X
-    int count;
-    char why[512]; /* there is none */
-} driver;
+tn_cuda_driver tn_cuda;
 
 static void error_words(CUresult result, char *out, size_t size)
 {
     const char *name = NULL, *text = NULL;
-    driver.cuGetErrorName(result, &name);
-    driver.cuGetErrorString(result, &text);
+    tn_cuda.cuGetErrorName(result, &name);
+    tn_cuda.cuGetErrorString(result, &text);
     if (name)
         snprintf(out, size, "%s (%s)", name, text ? text : "no text");
     else
@@ -74,20 +34,20 @@ static void load_driver(void)
     if (!library) {
         const char *error = dlerror(), *absent = LIBRARY ": cannot open shared object file: No such file";
         if (!error || !strncmp(error, absent, strlen(absent)))
-            snprintf(driver.why, sizeof driver.why, "%s is not installed", LIBRARY);
+            snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s is not installed", LIBRARY);
         else
-            snprintf(driver.why, sizeof driver.why, "%s can't be loaded: %s", LIBRARY, error);
+            snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s can't be loaded: %s", LIBRARY, error);
         return;
     }
     const struct { const char *name; void *at; } calls[] = {
-#define X(name, ...) {#name, &driver.name},
+#define X(name, ...) {#name, &tn_cuda.name},
         CUDA_CALLS(X)
 #undef X
     };
     for (size_t i = 0; i < TN_COUNT(calls); i++) {
         void *symbol = dlsym(library, calls[i].name);
         if (!symbol) {
-            snprintf(driver.why, sizeof driver.why, "%s lacks %s: the driver is too old", LIBRARY, calls[i].name);
+            snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s lacks %s: the driver is too old", LIBRARY, calls[i].name);
             dlclose(library);
             return;
         }
@@ -95,16 +55,16 @@ static void load_driver(void)
     }
     int count = 0;
     const char *call = "cuInit";
-    CUresult result = driver.cuInit(0);
+    CUresult result = tn_cuda.cuInit(0);
     if (result == CUDA_SUCCESS)
-        call = "cuDeviceGetCount", result = driver.cuDeviceGetCount(&count);
+        call = "cuDeviceGetCount", result = tn_cuda.cuDeviceGetCount(&count);
     if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count <= 0)) {
-        snprintf(driver.why, sizeof driver.why, "%s finds no device", LIBRARY);
+        snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s finds no device", LIBRARY);
     } else if (result != CUDA_SUCCESS) {
         error_words(result, words, sizeof words);
-        snprintf(driver.why, sizeof driver.why, "%s of %s failed: %s", call, LIBRARY, words);
+        snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s of %s failed: %s", call, LIBRARY, words);
     } else {
-        driver.count = count;
+        tn_cuda.count = count;
     }
 }
 
@@ -113,8 +73,8 @@ int tn_gpu_count(const char **why)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, load_driver);
     if (why)
-        *why = driver.count ? NULL : driver.why;
-    return driver.count;
+        *why = tn_cuda.count ? NULL : tn_cuda.why;
+    return tn_cuda.count;
 }
 
 /* ---- errors and the current context ------------------------------------------------------------------------------------- */
@@ -125,7 +85,7 @@ static tn_status fail(tn_session *session, CUresult result, const char *call, co
     error_words(result, words, sizeof words);
     tn_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? TN_NO_MEMORY
                        : result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ? TN_UNSUPPORTED : TN_INVALID;
-    return tn_error(session, status, TN_NO_LOC, "%s failed: %s%s%s", call, words, *detail ? ": " : "", detail);
+    return tn_error(session, status, TN_NO_LOC, "%s failed: %s%s%s", call, words, detail && *detail ? ": " : "", detail ? detail : "");
 }
 
 static tn_status check(tn_session *session, CUresult result, const char *call)
@@ -133,27 +93,38 @@ static tn_status check(tn_session *session, CUresult result, const char *call)
     return result == CUDA_SUCCESS ? TN_OK : fail(session, result, call, "");
 }
 
-#define CALL(session, name, ...) check((session), driver.name(__VA_ARGS__), #name)
+/* Of those that need no context. */
+#define CALL(session, name, ...) check((session), tn_cuda.name(__VA_ARGS__), #name)
 
-static tn_status enter(tn_session *session, const tn_gpu *gpu)
+bool tn_cuda_enter(tn_cuda_visit *v, const tn_gpu *gpu)
 {
     assert(gpu->context);
-    return CALL(session, cuCtxPushCurrent_v2, gpu->context);
+    *v = (tn_cuda_visit){CUDA_SUCCESS, NULL, NULL, false};
+    v->inside = TN_CUDA(v, cuCtxPushCurrent_v2, gpu->context);
+    return v->inside;
 }
 
-/* Gives the thread its context back also after a failure, which is then what is reported. */
-static tn_status leave(tn_session *session, tn_status status)
+void tn_cuda_leave_quietly(tn_cuda_visit *v)
 {
     CUcontext ours;
-    CUresult result = driver.cuCtxPopCurrent_v2(&ours);
-    return status != TN_OK ? status : check(session, result, "cuCtxPopCurrent_v2");
+    if (v->inside)
+        TN_CUDA(v, cuCtxPopCurrent_v2, &ours);
+    v->inside = false;
+}
+
+tn_status tn_cuda_leave(tn_session *session, tn_cuda_visit *v)
+{
+    tn_cuda_leave_quietly(v);
+    return v->result == CUDA_SUCCESS ? TN_OK : fail(session, v->result, v->call, v->detail);
 }
 
 /* One call within the GPU's context, as the last thing of a function. */
 #define RETURN_CALL(session, gpu, name, ...)                                                                           \
     do {                                                                                                               \
-        TN_TRY(enter((session), (gpu)));                                                                               \
-        return leave((session), CALL((session), name, __VA_ARGS__));                                                   \
+        tn_cuda_visit visit_;                                                                                          \
+        if (tn_cuda_enter(&visit_, (gpu)))                                                                             \
+            TN_CUDA(&visit_, name, __VA_ARGS__);                                                                       \
+        return tn_cuda_leave((session), &visit_);                                                                      \
     } while (0)
 
 /* ---- devices -------------------------------------------------------------------------------------------------------------- */
@@ -215,12 +186,13 @@ tn_status tn_gpu_load(tn_session *session, const tn_gpu *gpu, const void *image,
     char log[4096] = "";
     int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
     void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)}; /* the size itself stands in the pointer */
+    tn_cuda_visit v;
     *out = NULL;
-    TN_TRY(enter(session, gpu));
-    CUresult result = driver.cuModuleLoadDataEx(out, image, TN_COUNT(options), options, values);
+    if (tn_cuda_enter(&v, gpu) && !TN_CUDA(&v, cuModuleLoadDataEx, out, image, TN_COUNT(options), options, values))
+        v.detail = log;
     for (size_t n = strlen(log); n && (log[n - 1] == '\n' || log[n - 1] == ' '); n--)
         log[n - 1] = 0;
-    return leave(session, result == CUDA_SUCCESS ? TN_OK : fail(session, result, "cuModuleLoadDataEx", log));
+    return tn_cuda_leave(session, &v);
 }
 
 tn_status tn_gpu_unload(tn_session *session, const tn_gpu *gpu, CUmodule module)
@@ -228,30 +200,52 @@ tn_status tn_gpu_unload(tn_session *session, const tn_gpu *gpu, CUmodule module)
     RETURN_CALL(session, gpu, cuModuleUnload, module);
 }
 
-static tn_status prepare(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, unsigned dynamic, tn_gpu_kernel *out)
+/* The limit of dynamic shared memory belongs to the function, which others may have prepared too: it only grows. */
+static bool prepare(tn_cuda_visit *v, const tn_gpu *gpu, CUmodule module, const char *name, unsigned dynamic, tn_gpu_kernel *out)
 {
-    CUresult result = driver.cuModuleGetFunction(&out->function, module, name);
-    if (result != CUDA_SUCCESS)
-        return fail(session, result, "cuModuleGetFunction", name);
-    const struct { int attribute, *to; } wanted[] = {{FUNCTION_MOST_THREADS, &out->most_threads}, {FUNCTION_SHARED, &out->shared_bytes},
-                                                     {FUNCTION_LOCAL, &out->local_bytes}, {FUNCTION_REGISTERS, &out->registers}};
-    for (size_t i = 0; i < TN_COUNT(wanted); i++)
-        TN_TRY(CALL(session, cuFuncGetAttribute, wanted[i].to, wanted[i].attribute, out->function));
-    if (dynamic > gpu->info.shared_bytes - out->shared_bytes)
-        return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel '%s' wants %lld bytes of shared memory a block, %s has %lld", name,
-                        (long long)dynamic + out->shared_bytes, gpu->info.name, (long long)gpu->info.shared_bytes);
-    out->dynamic = dynamic;
-    /* The limit belongs to the function, which others may have prepared too: it only grows. */
     int limit = 0;
-    TN_TRY(CALL(session, cuFuncGetAttribute, &limit, FUNCTION_MOST_DYNAMIC, out->function));
-    return (int)dynamic > limit ? CALL(session, cuFuncSetAttribute, out->function, FUNCTION_MOST_DYNAMIC, (int)dynamic) : TN_OK;
+    const struct { int attribute, *to; } wanted[] = {{FUNCTION_MOST_THREADS, &out->most_threads}, {FUNCTION_SHARED, &out->shared_bytes},
+                                                     {FUNCTION_LOCAL, &out->local_bytes}, {FUNCTION_REGISTERS, &out->registers}, {FUNCTION_MOST_DYNAMIC, &limit}};
+    if (!TN_CUDA(v, cuModuleGetFunction, &out->function, module, name)) {
+        v->detail = name;
+        return true;
+    }
+    for (size_t i = 0; i < TN_COUNT(wanted); i++)
+        if (!TN_CUDA(v, cuFuncGetAttribute, wanted[i].to, wanted[i].attribute, out->function))
+            return true;
+    out->dynamic = dynamic;
+    if (dynamic > gpu->info.shared_bytes - out->shared_bytes)
+        return false;
+    if ((int)dynamic > limit)
+        TN_CUDA(v, cuFuncSetAttribute, out->function, FUNCTION_MOST_DYNAMIC, (int)dynamic);
+    return true;
 }
 
 tn_status tn_gpu_function(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, unsigned dynamic, tn_gpu_kernel *out)
 {
+    tn_cuda_visit v;
     *out = (tn_gpu_kernel){0};
-    TN_TRY(enter(session, gpu));
-    return leave(session, prepare(session, gpu, module, name, dynamic, out));
+    bool fits = !tn_cuda_enter(&v, gpu) || prepare(&v, gpu, module, name, dynamic, out);
+    TN_TRY(tn_cuda_leave(session, &v));
+    return fits ? TN_OK : tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel '%s' wants %lld bytes of shared memory a block, %s has %lld", name,
+                                   (long long)dynamic + out->shared_bytes, gpu->info.name, (long long)gpu->info.shared_bytes);
+}
+
+tn_status tn_gpu_global(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, CUdeviceptr *at, int64_t *bytes)
+{
+    tn_cuda_visit v;
+    size_t size = 0;
+    *at = 0;
+    if (tn_cuda_enter(&v, gpu) && !TN_CUDA(&v, cuModuleGetGlobal_v2, at, &size, module, name))
+        v.detail = name;
+    *bytes = (int64_t)size;
+    return tn_cuda_leave(session, &v);
+}
+
+tn_status tn_gpu_occupancy(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, int threads, int *blocks)
+{
+    *blocks = 0;
+    RETURN_CALL(session, gpu, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, kernel->function, threads, kernel->dynamic);
 }
 
 tn_status tn_gpu_launch(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream,
@@ -279,12 +273,16 @@ tn_status tn_gpu_free(tn_session *session, const tn_gpu *gpu, CUdeviceptr memory
 tn_status tn_gpu_copy_in(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, const void *from, int64_t bytes, CUstream stream)
 {
     assert(bytes >= 0);
+    if (bytes == 0)
+        return TN_OK;
     RETURN_CALL(session, gpu, cuMemcpyHtoDAsync_v2, to, from, (size_t)bytes, stream);
 }
 
 tn_status tn_gpu_copy_out(tn_session *session, const tn_gpu *gpu, void *to, CUdeviceptr from, int64_t bytes, CUstream stream)
 {
     assert(bytes >= 0);
+    if (bytes == 0)
+        return TN_OK;
     RETURN_CALL(session, gpu, cuMemcpyDtoHAsync_v2, to, from, (size_t)bytes, stream);
 }
 
@@ -302,4 +300,112 @@ tn_status tn_gpu_stream_free(tn_session *session, const tn_gpu *gpu, CUstream st
 tn_status tn_gpu_wait(tn_session *session, const tn_gpu *gpu, CUstream stream)
 {
     RETURN_CALL(session, gpu, cuStreamSynchronize, stream);
+}
+
+tn_status tn_gpu_copy(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, CUdeviceptr from, int64_t bytes, CUstream stream)
+{
+    assert(bytes >= 0);
+    if (bytes == 0)
+        return TN_OK;
+    RETURN_CALL(session, gpu, cuMemcpyDtoDAsync_v2, to, from, (size_t)bytes, stream);
+}
+
+tn_status tn_gpu_fill(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, unsigned char value, int64_t bytes, CUstream stream)
+{
+    assert(bytes >= 0);
+    if (bytes == 0)
+        return TN_OK;
+    RETURN_CALL(session, gpu, cuMemsetD8Async, to, value, (size_t)bytes, stream);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------------------- */
+
+tn_status tn_gpu_event_new(tn_session *session, const tn_gpu *gpu, bool timed, CUevent *out)
+{
+    *out = NULL;
+    RETURN_CALL(session, gpu, cuEventCreate, out, timed ? 0 : EVENT_DISABLE_TIMING);
+}
+
+tn_status tn_gpu_event_free(tn_session *session, const tn_gpu *gpu, CUevent event)
+{
+    RETURN_CALL(session, gpu, cuEventDestroy_v2, event);
+}
+
+tn_status tn_gpu_event_record(tn_session *session, const tn_gpu *gpu, CUevent event, CUstream stream)
+{
+    RETURN_CALL(session, gpu, cuEventRecord, event, stream);
+}
+
+tn_status tn_gpu_event_wait(tn_session *session, const tn_gpu *gpu, CUevent event)
+{
+    RETURN_CALL(session, gpu, cuEventSynchronize, event);
+}
+
+tn_status tn_gpu_stream_wait(tn_session *session, const tn_gpu *gpu, CUstream stream, CUevent event)
+{
+    RETURN_CALL(session, gpu, cuStreamWaitEvent, stream, event, 0);
+}
+
+tn_status tn_gpu_event_seconds(tn_session *session, const tn_gpu *gpu, CUevent start, CUevent end, double *out)
+{
+    tn_cuda_visit v;
+    float milliseconds = 0;
+    if (tn_cuda_enter(&v, gpu))
+        TN_CUDA(&v, cuEventElapsedTime, &milliseconds, start, end);
+    *out = (double)milliseconds * 1e-3;
+    return tn_cuda_leave(session, &v);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------------------------- */
+
+tn_status tn_gpu_capture(tn_session *session, const tn_gpu *gpu, CUstream stream)
+{
+    RETURN_CALL(session, gpu, cuStreamBeginCapture_v2, stream, CAPTURE_THREAD_LOCAL);
+}
+
+void tn_gpu_capture_drop(const tn_gpu *gpu, CUstream stream)
+{
+    tn_cuda_visit v;
+    CUgraph graph = NULL;
+    if (tn_cuda_enter(&v, gpu)) {
+        tn_cuda.cuStreamEndCapture(stream, &graph);
+        if (graph)
+            tn_cuda.cuGraphDestroy(graph);
+    }
+    tn_cuda_leave_quietly(&v);
+}
+
+/* An update that the driver refuses (other kinds of nodes) is no error: a new one is made. */
+static void make_exec(tn_cuda_visit *v, CUgraph graph, CUgraphExec *exec)
+{
+    tn_cuda_update update = {0, NULL, NULL};
+    if (*exec && tn_cuda.cuGraphExecUpdate_v2(*exec, graph, &update) == CUDA_SUCCESS)
+        return;
+    if (*exec)
+        TN_CUDA(v, cuGraphExecDestroy, *exec);
+    *exec = NULL;
+    TN_CUDA(v, cuGraphInstantiateWithFlags, exec, graph, 0);
+}
+
+tn_status tn_gpu_capture_end(tn_session *session, const tn_gpu *gpu, CUstream stream, CUgraphExec *exec)
+{
+    tn_cuda_visit v;
+    CUgraph graph = NULL;
+    if (tn_cuda_enter(&v, gpu) && TN_CUDA(&v, cuStreamEndCapture, stream, &graph))
+        make_exec(&v, graph, exec);
+    if (v.inside && graph)
+        TN_CUDA(&v, cuGraphDestroy, graph);
+    return tn_cuda_leave(session, &v);
+}
+
+tn_status tn_gpu_graph_launch(tn_session *session, const tn_gpu *gpu, CUgraphExec exec, CUstream stream)
+{
+    RETURN_CALL(session, gpu, cuGraphLaunch, exec, stream);
+}
+
+tn_status tn_gpu_graph_free(tn_session *session, const tn_gpu *gpu, CUgraphExec exec)
+{
+    if (!exec)
+        return TN_OK;
+    RETURN_CALL(session, gpu, cuGraphExecDestroy, exec);
 }

@@ -13,6 +13,9 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 /* A GPU in use: its primary context is held, which other libraries of the process share. Any number of threads may use it. */
 typedef struct tn_gpu {
@@ -40,6 +43,10 @@ typedef struct tn_gpu_kernel {
 
 /* The kernel of this name, prepared for launches with `dynamic` bytes of shared memory. TN_UNSUPPORTED: a block can't have as much. */
 tn_status tn_gpu_function(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, unsigned dynamic, tn_gpu_kernel *out);
+/* Address and size of a variable of the module. */
+tn_status tn_gpu_global(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, CUdeviceptr *at, int64_t *bytes);
+/* How many blocks of that many threads a multiprocessor runs at a time. */
+tn_status tn_gpu_occupancy(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, int threads, int *blocks);
 /* params: a pointer to each parameter's value, read before the call returns. stream: NULL is the default stream. Does not wait for the kernel. */
 tn_status tn_gpu_launch(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream,
                         void **params);
@@ -50,11 +57,71 @@ tn_status tn_gpu_free(tn_session *session, const tn_gpu *gpu, CUdeviceptr memory
 /* In the stream's order. Host memory must stay as it is until the stream has been waited for. */
 tn_status tn_gpu_copy_in(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, const void *from, int64_t bytes, CUstream stream);
 tn_status tn_gpu_copy_out(tn_session *session, const tn_gpu *gpu, void *to, CUdeviceptr from, int64_t bytes, CUstream stream);
+tn_status tn_gpu_copy(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, CUdeviceptr from, int64_t bytes, CUstream stream);
+tn_status tn_gpu_fill(tn_session *session, const tn_gpu *gpu, CUdeviceptr to, unsigned char value, int64_t bytes, CUstream stream);
 
 /* A stream that does not wait for the default stream. */
 tn_status tn_gpu_stream_new(tn_session *session, const tn_gpu *gpu, CUstream *out);
 tn_status tn_gpu_stream_free(tn_session *session, const tn_gpu *gpu, CUstream stream);
 /* Until all that was put into the stream is done. */
 tn_status tn_gpu_wait(tn_session *session, const tn_gpu *gpu, CUstream stream);
+
+/* ---- events ---- */
+
+tn_status tn_gpu_event_new(tn_session *session, const tn_gpu *gpu, bool timed, CUevent *out);
+tn_status tn_gpu_event_free(tn_session *session, const tn_gpu *gpu, CUevent event);
+tn_status tn_gpu_event_record(tn_session *session, const tn_gpu *gpu, CUevent event, CUstream stream);
+tn_status tn_gpu_event_wait(tn_session *session, const tn_gpu *gpu, CUevent event);
+/* What is put into `stream` from now on waits for the event; the caller does not. */
+tn_status tn_gpu_stream_wait(tn_session *session, const tn_gpu *gpu, CUstream stream, CUevent event);
+/* Between two timed events that have happened. */
+tn_status tn_gpu_event_seconds(tn_session *session, const tn_gpu *gpu, CUevent start, CUevent end, double *out);
+
+/* ---- graphs ---- */
+
+/* From here to the end of the capture, launches and copies of this thread into `stream` are recorded and do not run. */
+tn_status tn_gpu_capture(tn_session *session, const tn_gpu *gpu, CUstream stream);
+/* What was recorded, ready to be launched. *exec: NULL, or what an earlier capture gave: it is changed if its nodes are of the same kinds, else replaced; NULL
+ * after a failure. */
+tn_status tn_gpu_capture_end(tn_session *session, const tn_gpu *gpu, CUstream stream, CUgraphExec *exec);
+void tn_gpu_capture_drop(const tn_gpu *gpu, CUstream stream); /* after a failure in between */
+tn_status tn_gpu_graph_launch(tn_session *session, const tn_gpu *gpu, CUgraphExec exec, CUstream stream);
+tn_status tn_gpu_graph_free(tn_session *session, const tn_gpu *gpu, CUgraphExec exec); /* NULL is allowed */
+
+/* ---- memory that is kept (cuda_pool.c) ----
+ * Blocks of a GPU, in classes of size an eighth of a power of two apart. A block that is given back serves the next that asks for its class: on the same stream
+ * at once, since what the stream does is in order; on another stream, which then waits for an event. If the driver has no memory left, all unused blocks go back
+ * to it, and it is asked again. Any number of threads may use a pool. */
+typedef struct tn_gpu_pool tn_gpu_pool;
+
+/* Opens GPU `device`. Held once. */
+tn_status tn_gpu_pool_new(tn_session *session, int device, tn_gpu_pool **out);
+const tn_gpu *tn_gpu_pool_gpu(const tn_gpu_pool *pool);
+void tn_gpu_pool_hold(tn_gpu_pool *pool);
+/* The last drop gives all back, blocks in use too. NULL is allowed. */
+void tn_gpu_pool_drop(tn_gpu_pool *pool);
+/* At least `bytes`, aligned to 256, for use on `stream`. TN_NO_MEMORY. */
+tn_status tn_gpu_pool_take(tn_session *session, tn_gpu_pool *pool, int64_t bytes, CUstream stream, CUdeviceptr *out);
+/* `stream`: where the block was used last. 0 is allowed. */
+void tn_gpu_pool_give(tn_gpu_pool *pool, CUdeviceptr memory, CUstream stream);
+/* Before a stream ends: what was given back on it may be used anywhere. The stream has been waited for. */
+void tn_gpu_pool_forget(tn_gpu_pool *pool, CUstream stream);
+/* Gives unused blocks back to the driver. */
+void tn_gpu_pool_trim(tn_gpu_pool *pool);
+typedef struct tn_gpu_pool_info {
+    int64_t used, unused; /* bytes */
+    int64_t allocations;  /* that the driver made so far */
+} tn_gpu_pool_info;
+tn_gpu_pool_info tn_gpu_pool_state(tn_gpu_pool *pool);
+
+/* ---- machines ---- */
+
+/* The machine that a name stands for: "cuda" or "cuda:N", the best row for GPU N (0), or, where there is no GPU, for the newest; else as tn_machine_find, where
+ * the name of a GPU's row may end in ":N" too. *device: N. TN_USAGE: nothing is called so. */
+tn_status tn_gpu_machine(tn_session *session, const char *name, const tn_machine **out, int *device);
+/* NULL if GPU `device` runs code for `machine`, a GPU's row; else a sentence that says what is missing (arena-owned). */
+const char *tn_gpu_refusal(tn_session *session, const tn_machine *machine, int device);
+/* The architecture that ptxas makes code for, so that GPU `device` runs it: the machine's own, or for a newer GPU that GPU's. */
+const char *tn_gpu_architecture(tn_arena *arena, const tn_machine *machine, int device);
 
 #endif

@@ -1,5 +1,6 @@
-/* Stands in for CUDA's driver where there is none: one GPU whose memory is the host's and whose kernels do nothing but to be written down. A call that the
- * test names fails. Contexts are counted, so that a push without a pop is seen. */
+/* Stands in for CUDA's driver where there is none: one GPU whose memory is the host's and whose kernels are functions of the test, or do nothing but to be written
+ * down. Streams do at once what is put into them, unless they are being captured. A call that the test names fails. Contexts are counted, so that a push without a
+ * pop is seen. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 fake_state fake_cuda = {.devices = 1};
 
 #define FAIL(name)                                                                                                     \
-    if (fake_cuda.failing && !strcmp(fake_cuda.failing, #name))                                                        \
+    if (fake_cuda.failing && !strcmp(fake_cuda.failing, #name) && fake_cuda.after-- <= 0)                              \
     return fake_cuda.result
 #define NEEDS_CONTEXT                                                                                                  \
     if (!fake_cuda.pushed)                                                                                             \
@@ -24,6 +25,170 @@ fake_state fake_cuda = {.devices = 1};
         return 0;                                                                                                      \
     }
 
+/* ---- what a stream is given --------------------------------------------------------------------------------------------- */
+
+typedef struct work {
+    struct work *next;
+    const fake_kernel *kernel; /* NULL: a copy, or with `from` 0 a fill */
+    unsigned grid, threads;
+    uint64_t *params;
+    void *to;
+    const void *from;
+    unsigned char value;
+    size_t bytes;
+} work;
+
+typedef struct stream {
+    int capturing;
+    work *first, **last;
+} stream;
+
+static stream *stream_of(void *handle) { return (uintptr_t)handle <= 2 ? NULL : handle; } /* 0 to 2 stand for default streams */
+
+static void do_work(const work *w)
+{
+    if (w->kernel)
+        w->kernel->run(w->kernel->context, w->grid, w->threads, w->params);
+    else if (w->from)
+        memmove(w->to, w->from, w->bytes);
+    else
+        memset(w->to, w->value, w->bytes);
+}
+
+static void free_work(work *w)
+{
+    for (work *next; w; w = next) {
+        next = w->next;
+        free(w->params);
+        free(w);
+    }
+}
+
+static void give(void *handle, const work *w)
+{
+    stream *s = stream_of(handle);
+    if (!s || !s->capturing) {
+        do_work(w);
+        return;
+    }
+    work *copy = malloc(sizeof *copy);
+    *copy = *w;
+    copy->next = NULL;
+    if (w->kernel) {
+        copy->params = malloc(sizeof *w->params * ((size_t)w->kernel->nparams + 1));
+        memcpy(copy->params, w->params, sizeof *w->params * (size_t)w->kernel->nparams);
+    }
+    *s->last = copy;
+    s->last = &copy->next;
+}
+
+static int launch(void *function, unsigned grid, unsigned threads, void *handle, void **params)
+{
+    const fake_kernel *kernel = function;
+    if (kernel < fake_cuda.kernel || kernel >= fake_cuda.kernel + FAKE_KERNELS)
+        return 0; /* does nothing */
+    uint64_t values[256];
+    for (int i = 0; i < kernel->nparams; i++)
+        memcpy(&values[i], params[i], sizeof values[i]);
+    give(handle, &(work){.kernel = kernel, .grid = grid, .threads = threads, .params = values});
+    return 0;
+}
+
+static int find_function(void **function, void *module, const char *name)
+{
+    for (int i = 0; i < fake_cuda.nkernels; i++)
+        if (!strcmp(fake_cuda.kernel[i].name, name)) {
+            *function = &fake_cuda.kernel[i];
+            return 0;
+        }
+    *function = module;
+    return strcmp(name, "f") ? 500 : 0;
+}
+
+static int allocate(unsigned long long *memory, size_t bytes)
+{
+    if (!bytes)
+        return 1;
+    if (fake_cuda.most_bytes && fake_cuda.bytes + (int64_t)bytes > fake_cuda.most_bytes)
+        return 2;
+    char *block = aligned_alloc(256, ((bytes + 255) / 256 + 1) * 256);
+    memcpy(block, &bytes, sizeof bytes);
+    memset(block + 256, 0xa5, bytes); /* nobody may count on zeros */
+    *memory = (uintptr_t)block + 256;
+    fake_cuda.bytes += (int64_t)bytes;
+    fake_cuda.memory++;
+    return 0;
+}
+
+static void release(unsigned long long memory)
+{
+    size_t bytes;
+    char *block = (char *)(uintptr_t)memory - 256;
+    memcpy(&bytes, block, sizeof bytes);
+    fake_cuda.bytes -= (int64_t)bytes;
+    fake_cuda.memory--;
+    free(block);
+}
+
+static int begin_capture(stream *s, int mode)
+{
+    if (!s || s->capturing || mode != 1)
+        return 901;
+    s->capturing = 1;
+    s->first = NULL;
+    s->last = &s->first;
+    fake_cuda.captures++;
+    return 0;
+}
+
+static int end_capture(stream *s, void **graph)
+{
+    if (!s || !s->capturing)
+        return 901;
+    work **g = malloc(sizeof *g);
+    *g = s->first;
+    *graph = g;
+    s->capturing = 0;
+    s->first = NULL;
+    fake_cuda.graphs++;
+    return 0;
+}
+
+/* The graph's work goes over, as the test's graphs are used once. */
+static int instantiate(void **exec, work **graph)
+{
+    work **e = malloc(sizeof *e);
+    *e = *graph;
+    *graph = NULL;
+    *exec = e;
+    fake_cuda.execs++;
+    fake_cuda.instances++;
+    return 0;
+}
+
+static int update(work **exec, work **graph)
+{
+    const work *a = *exec, *b = *graph;
+    for (; a && b && !a->kernel == !b->kernel; a = a->next)
+        b = b->next;
+    if (a || b)
+        return 910;
+    free_work(*exec);
+    *exec = *graph;
+    *graph = NULL;
+    fake_cuda.updates++;
+    return 0;
+}
+
+static void replay(work **exec)
+{
+    for (const work *w = *exec; w; w = w->next)
+        do_work(w);
+    fake_cuda.replays++;
+}
+
+/* ---- the driver's calls ---------------------------------------------------------------------------------------------------- */
+
 CALL(cuInit, (unsigned flags), (void)flags)
 CALL(cuDriverGetVersion, (int *version), *version = 12040)
 CALL(cuDeviceGetCount, (int *count), *count = fake_cuda.devices)
@@ -35,16 +200,39 @@ CALL(cuDevicePrimaryCtxRelease_v2, (int device), (void)device; fake_cuda.retaine
 CALL(cuCtxPushCurrent_v2, (void *context), (void)context; fake_cuda.pushed++)
 CALL(cuCtxPopCurrent_v2, (void **context), NEEDS_CONTEXT; *context = &fake_cuda; fake_cuda.pushed--)
 CALL(cuModuleUnload, (void *module), NEEDS_CONTEXT; (void)module; fake_cuda.modules--)
-CALL(cuModuleGetFunction, (void **function, void *module, const char *name), NEEDS_CONTEXT; if (strcmp(name, "f")) return 500; *function = module)
+CALL(cuModuleGetFunction, (void **function, void *module, const char *name), NEEDS_CONTEXT; return find_function(function, module, name))
+CALL(cuModuleGetGlobal_v2, (unsigned long long *at, size_t *bytes, void *module, const char *name), NEEDS_CONTEXT; (void)module; if (strcmp(name, "v")) return 500;
+     *at = (uintptr_t)&fake_cuda; *bytes = 12)
 CALL(cuFuncSetAttribute, (void *function, int attribute, int value), NEEDS_CONTEXT; (void)function; if (attribute != 8) return 1; fake_cuda.limit = value)
 CALL(cuFuncGetAttribute, (int *value, int attribute, void *function), NEEDS_CONTEXT; (void)function; *value = attribute == 8 ? fake_cuda.limit : 100 + attribute)
-CALL(cuMemAlloc_v2, (unsigned long long *memory, size_t bytes), NEEDS_CONTEXT; if (!bytes) return 1; *memory = (uintptr_t)malloc(bytes); fake_cuda.memory++)
-CALL(cuMemFree_v2, (unsigned long long memory), NEEDS_CONTEXT; free((void *)(uintptr_t)memory); fake_cuda.memory--)
-CALL(cuMemcpyHtoDAsync_v2, (unsigned long long to, const void *from, size_t n, void *stream), NEEDS_CONTEXT; (void)stream; memcpy((void *)(uintptr_t)to, from, n))
-CALL(cuMemcpyDtoHAsync_v2, (void *to, unsigned long long from, size_t n, void *stream), NEEDS_CONTEXT; (void)stream; memcpy(to, (void *)(uintptr_t)from, n))
-CALL(cuStreamCreate, (void **stream, unsigned flags), NEEDS_CONTEXT; if (flags != 1) return 1; *stream = &fake_cuda; fake_cuda.streams++)
-CALL(cuStreamDestroy_v2, (void *stream), NEEDS_CONTEXT; (void)stream; fake_cuda.streams--)
-CALL(cuStreamSynchronize, (void *stream), NEEDS_CONTEXT; (void)stream)
+CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, void *function, int threads, size_t dynamic), NEEDS_CONTEXT; (void)function; (void)dynamic;
+     *blocks = 2048 / threads)
+CALL(cuMemAlloc_v2, (unsigned long long *memory, size_t bytes), NEEDS_CONTEXT; return allocate(memory, bytes))
+CALL(cuMemFree_v2, (unsigned long long memory), NEEDS_CONTEXT; release(memory))
+CALL(cuMemcpyHtoDAsync_v2, (unsigned long long to, const void *from, size_t n, void *s), NEEDS_CONTEXT; if (!n) return 1; fake_cuda.copies++;
+     give(s, &(work){.to = (void *)(uintptr_t)to, .from = from, .bytes = n}))
+CALL(cuMemcpyDtoHAsync_v2, (void *to, unsigned long long from, size_t n, void *s), NEEDS_CONTEXT; if (!n) return 1; fake_cuda.copies++;
+     give(s, &(work){.to = to, .from = (void *)(uintptr_t)from, .bytes = n}))
+CALL(cuMemcpyDtoDAsync_v2, (unsigned long long to, unsigned long long from, size_t n, void *s), NEEDS_CONTEXT; if (!n) return 1; fake_cuda.copies++;
+     give(s, &(work){.to = (void *)(uintptr_t)to, .from = (void *)(uintptr_t)from, .bytes = n}))
+CALL(cuMemsetD8Async, (unsigned long long to, unsigned char value, size_t n, void *s), NEEDS_CONTEXT; if (!n) return 1;
+     give(s, &(work){.to = (void *)(uintptr_t)to, .value = value, .bytes = n}))
+CALL(cuStreamCreate, (void **s, unsigned flags), NEEDS_CONTEXT; if (flags != 1) return 1; *s = calloc(1, sizeof(stream)); fake_cuda.streams++)
+CALL(cuStreamDestroy_v2, (void *s), NEEDS_CONTEXT; free_work(((stream *)s)->first); free(s); fake_cuda.streams--)
+CALL(cuStreamSynchronize, (void *s), NEEDS_CONTEXT; (void)s)
+CALL(cuStreamWaitEvent, (void *s, void *event, unsigned flags), NEEDS_CONTEXT; (void)s; if (!event || flags) return 1; fake_cuda.waits++)
+CALL(cuEventCreate, (void **event, unsigned flags), NEEDS_CONTEXT; if (flags != 0 && flags != 2) return 1; *event = malloc(1); fake_cuda.events++)
+CALL(cuEventDestroy_v2, (void *event), NEEDS_CONTEXT; free(event); fake_cuda.events--)
+CALL(cuEventRecord, (void *event, void *s), NEEDS_CONTEXT; (void)s; if (!event) return 1)
+CALL(cuEventSynchronize, (void *event), NEEDS_CONTEXT; if (!event) return 1)
+CALL(cuEventElapsedTime, (float *milliseconds, void *start, void *end), NEEDS_CONTEXT; if (!start || !end) return 1; *milliseconds = 1.5f)
+CALL(cuStreamBeginCapture_v2, (void *s, int mode), NEEDS_CONTEXT; return begin_capture(stream_of(s), mode))
+CALL(cuStreamEndCapture, (void *s, void **graph), NEEDS_CONTEXT; return end_capture(stream_of(s), graph))
+CALL(cuGraphDestroy, (void *graph), NEEDS_CONTEXT; free_work(*(work **)graph); free(graph); fake_cuda.graphs--)
+CALL(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags), NEEDS_CONTEXT; if (flags) return 1; return instantiate(exec, graph))
+CALL(cuGraphExecUpdate_v2, (void *exec, void *graph, void *info), NEEDS_CONTEXT; if (!info) return 1; return update(exec, graph))
+CALL(cuGraphExecDestroy, (void *exec), NEEDS_CONTEXT; free_work(*(work **)exec); free(exec); fake_cuda.execs--)
+CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; (void)s; replay(exec))
 CALL(cuGetErrorName, (int result, const char **name), if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
 CALL(cuGetErrorString, (int result, const char **text), if (result == 12345) return 1; *text = result == 2 ? "all is taken" : "went wrong")
 CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;
@@ -53,7 +241,7 @@ CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device
 CALL(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *options, void **values), NEEDS_CONTEXT; if (!strncmp(image, "bad", 3)) {
     if (n == 2 && options[0] == 5 && options[1] == 6)
         snprintf(values[0], (uintptr_t)values[1], "line 1: no such thing as bad\n");
-    return 218; } *module = &fake_cuda; fake_cuda.modules++)
-CALL(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra),
-     NEEDS_CONTEXT; (void)function; (void)stream; (void)params; if (extra) return 1;
-     memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch))
+    return 218; } fake_cuda.image = image; *module = &fake_cuda; fake_cuda.modules++)
+CALL(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra),
+     NEEDS_CONTEXT; if (extra) return 1; fake_cuda.launches++;
+     memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch); return launch(function, gx, bx, s, params))
