@@ -108,8 +108,8 @@ const char *tn_cache_key(const tn_kernel *kernel, const tn_exec_options *options
     tn_text_add(&text, "tenon %s build ", TENON_VERSION);
     for (size_t i = 0; i < b.size; i++)
         tn_text_add(&text, "%02x", b.id[i]);
-    tn_text_add(&text, "\nmachine %s %s %s %s level %d passes %s\n", m->name, m->triple, m->cpu, m->features, options->level,
-                options->loop_passes ? options->loop_passes : "");
+    tn_text_add(&text, "\nmachine %s %s %s %s level %d passes %s architecture %s\n", m->name, m->triple, m->cpu, m->features, options->level,
+                options->loop_passes ? options->loop_passes : "", options->architecture ? options->architecture : "");
     tn_text_put(&places, "", 0);
     text_places(&places, kernel->body, first_place(kernel->body));
     tn_text_add(&text, "places %016llx%016llx\n", (unsigned long long)tn_hash(places.at, places.len, 1), (unsigned long long)tn_hash(places.at, places.len, 2));
@@ -238,6 +238,11 @@ static void put_record(tn_text *text, const tn_code *code, tn_loc base)
     put_names(text, code->size, code->nsizes);
     put_number(text, code->scratch);
     put_number(text, code->traps);
+    put_number(text, code->threads);
+    put_number(text, code->shared);
+    put_number(text, (int64_t)code->cubin_bytes);
+    put_number(text, code->report.registers);
+    put_number(text, code->report.spill_bytes);
     put_number(text, (int64_t)code->pointer_accesses);
     put_number(text, (int64_t)code->nnotes);
     for (size_t i = 0; i < code->nnotes; i++)
@@ -302,6 +307,11 @@ static bool get_record(reader *r, tn_loc base, tn_code *code)
     code->size = get_names(r, &code->nsizes);
     code->scratch = get_number(r, 0, INT64_MAX / 2);
     code->traps = get_number(r, 0, 1);
+    code->threads = (int)get_number(r, 0, TN_MOST_THREADS);
+    code->shared = get_number(r, 0, INT32_MAX);
+    code->cubin_bytes = (size_t)get_number(r, 0, INT32_MAX);
+    code->report.registers = (int)get_number(r, 0, INT32_MAX);
+    code->report.spill_bytes = (int)get_number(r, 0, INT32_MAX);
     code->pointer_accesses = (size_t)get_number(r, 0, INT32_MAX);
     code->nnotes = (size_t)get_number(r, 0, tn_min(MAX_NOTES, (int64_t)(r->left / sizeof(int64_t))));
     tn_diag *notes = TN_NEW_ARRAY(r->arena, tn_diag, code->nnotes + 1);
@@ -335,6 +345,8 @@ static bool read_file(const uint8_t *data, size_t size, const char *key, tn_aren
     set_sum(&wanted, rest, left);
     reader r = {arena, rest + h.key, h.record, true};
     if (memcmp(wanted.sum, h.sum, sizeof h.sum) != 0 || memcmp(rest, key, h.key) != 0 || h.object == 0 || !get_record(&r, base, out))
+        return false;
+    if (out->threads && (out->cubin_bytes >= h.object || rest[left - 1] != 0)) /* PTX ends with a NUL */
         return false;
     out->object = (tn_blob){malloc(h.object), h.object};
     if (out->object.data)

@@ -75,6 +75,40 @@ static const char **names_of(tn_session *session, tn_lvalue *const *params, int 
     return names;
 }
 
+const char *tn_code_ptx(const tn_code *code) { return code->object.data + code->cubin_bytes; }
+
+const void *tn_code_cubin(const tn_code *code) { return code->cubin_bytes ? code->object.data : NULL; }
+
+/* A cubin, which the driver wants to start where memory does, and the PTX with its NUL. Takes both blobs. */
+static tn_status join_gpu_code(tn_session *session, tn_blob *cubin, tn_blob *ptx, tn_code *out)
+{
+    size_t size = cubin->size + ptx->size + 1;
+    out->object = *ptx;
+    out->cubin_bytes = cubin->size;
+    if (cubin->data && !(out->object.data = realloc(cubin->data, size))) {
+        free(cubin->data);
+        free(ptx->data);
+        return tn_error(session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes of code", size);
+    }
+    if (cubin->data) {
+        memcpy(out->object.data + cubin->size, ptx->data, ptx->size + 1); /* tn_llvm_emit puts a NUL behind text */
+        free(ptx->data);
+    }
+    out->object.size = size;
+    return TN_OK;
+}
+
+static tn_status emit_gpu(tn_session *session, tn_lfunc *loop, const tn_exec_options *options, tn_code *out)
+{
+    tn_blob ptx, cubin;
+    TN_TRY(tn_llvm_emit(session, &loop, 1, options->machine, TN_EMIT_ASM, options->level, &ptx));
+    tn_status status = tn_ptxas(session, options->architecture ? options->architecture : options->machine->name, &ptx, &cubin, &out->report);
+    if (status == TN_OK)
+        return join_gpu_code(session, &cubin, &ptx, out);
+    free(ptx.data);
+    return status;
+}
+
 static void take_notes(tn_session *session, size_t from, tn_code *code)
 {
     size_t n = 0;
@@ -101,9 +135,17 @@ tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *option
     out->buffer = names_of(session, loop->params.at, loop->nbuffers);
     out->size = names_of(session, loop->params.at + loop->nbuffers, lowered.nsizes);
     out->pointer_accesses = tn_tile_pointer_accesses(tile);
-    take_notes(session, notes, out);
+    out->machine = options->machine;
     double lowering = tn_seconds();
-    TN_TRY(tn_llvm_emit(session, &loop, 1, options->machine, TN_EMIT_OBJECT, options->level, &out->object));
+    if (options->machine->gpu) {
+        out->scratch = 0;
+        out->threads = loop->threads;
+        out->shared = tn_loop_shared_bytes(loop);
+        TN_TRY(emit_gpu(session, loop, options, out));
+    } else {
+        TN_TRY(tn_llvm_emit(session, &loop, 1, options->machine, TN_EMIT_OBJECT, options->level, &out->object));
+    }
+    take_notes(session, notes, out);
     out->lower_seconds = lowering - start;
     out->emit_seconds = tn_seconds() - lowering;
     return TN_OK;
@@ -112,12 +154,14 @@ tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *option
 tn_status tn_code_link(tn_session *session, tn_code *code)
 {
     double start = tn_seconds();
+    code->code_bytes = code->object.size;
+    if (code->threads) /* a launcher gives it to the driver */
+        return TN_OK;
     TN_TRY(tn_jit_new(session, &code->jit));
     TN_TRY(tn_jit_add_object(session, code->jit, code->object.data, code->object.size));
     code->fn = (tn_kernel_fn)(uintptr_t)tn_jit_symbol(code->jit, code->symbol);
     if (!code->fn)
         return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s: the linker could not place it", code->symbol);
-    code->code_bytes = code->object.size;
     free(code->object.data);
     code->object = (tn_blob){NULL, 0};
     code->link_seconds = tn_seconds() - start;
@@ -168,10 +212,24 @@ tn_status tn_code_loop_text(const tn_kernel *kernel, const tn_exec_options *opti
     return TN_OK;
 }
 
+static tn_status emit_cubin(tn_session *session, tn_lfunc *loop, const tn_exec_options *options, tn_blob *out)
+{
+    tn_code code = {.symbol = NULL};
+    TN_TRY(emit_gpu(session, loop, options, &code));
+    *out = (tn_blob){code.object.data, code.cubin_bytes};
+    if (code.cubin_bytes)
+        return TN_OK;
+    free(code.object.data);
+    return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "machine '%s': an object of it is a cubin, which only ptxas makes; it is neither in the PATH nor in $TENON_PTXAS, or it "
+                    "refused", options->machine->name);
+}
+
 tn_status tn_code_emit(const tn_kernel *kernel, const tn_exec_options *options, tn_emit what, tn_blob *out)
 {
     tn_exec_kernel lowered;
     TN_TRY(lower(options, copy_of(kernel), &lowered));
     tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
+    if (what == TN_EMIT_OBJECT && options->machine->gpu)
+        return emit_cubin(kernel->session, loop, options, out);
     return tn_llvm_emit(kernel->session, &loop, 1, options->machine, what, options->level, out);
 }

@@ -73,6 +73,7 @@ typedef struct tn_exec_options {
     int level;                 /* LLVM code generation 0-3 */
     bool verify;               /* Tile IR before lowering, Loop IR after every pass */
     bool no_reuse;             /* every buffer has memory of its own: a plan at fault shows by comparison */
+    const char *architecture;  /* of a user's kernel for a GPU: what ptxas assembles for; NULL: the machine's */
 } tn_exec_options;
 
 typedef struct tn_exec {
@@ -111,6 +112,11 @@ tn_status tn_exec_loop_text(tn_session *session, const tn_program *program, cons
 
 /* ---- kernels of users (kernel.c, cache.c) ------------------------------------------------------------------------------- */
 
+/* What a kernel takes of a GPU, as ptxas says: of a thread. */
+typedef struct tn_ptxas_report {
+    int registers, spill_bytes;
+} tn_ptxas_report;
+
 /* One kernel as machine code. What it is called with goes by names: a buffer's; a size is the number parameter of its name, else grid_x, grid_y or
  * grid_z. Strings and arrays are the session's. */
 typedef struct tn_code {
@@ -123,17 +129,30 @@ typedef struct tn_code {
     size_t pointer_accesses; /* that are no accesses of views */
     const tn_diag *note;     /* what was missing for them */
     size_t nnotes;
-    tn_blob object;          /* until it is linked */
+    tn_blob object;          /* on a CPU until it is linked; for a GPU a cubin, if it has one, and PTX behind it, with a NUL at the end */
     size_t code_bytes;
     tn_jit *jit;
     tn_kernel_fn fn;
+    int threads;             /* of a CTA, for a GPU; 0: for a CPU */
+    int64_t shared;          /* bytes of a CTA's shared memory */
+    size_t cubin_bytes;
+    const tn_machine *machine;
+    tn_ptxas_report report;  /* with a cubin */
     double lower_seconds, emit_seconds, link_seconds;
 } tn_code;
+
+/* PTX of the code of a GPU kernel, and the cubin (NULL: none). */
+const char *tn_code_ptx(const tn_code *code);
+const void *tn_code_cubin(const tn_code *code);
+/* ptxas.c: assembles PTX for an architecture ("sm_90a") by $TENON_PTXAS (empty: none), or the ptxas of the PATH. cubin: no data if there is none, or (with a note) if it refuses; one that was
+ * named and refuses is an error. */
+tn_status tn_ptxas(tn_session *session, const char *architecture, const tn_blob *ptx, tn_blob *cubin, tn_ptxas_report *report);
+bool tn_ptxas_is_there(tn_arena *arena);
 
 /* Makes an object of a verified kernel: the passes of user kernels, lowering, LLVM. options: machine (not NULL), level, loop_passes, print_after ("tile":
  * after the passes on the Tile IR), verify. `kernel` stays as it is. Notes about accesses by pointers go to the session too. */
 tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *options, tn_code *out);
-/* Links the object into this process. */
+/* Links the object into this process. What is for a GPU stays as it is. */
 tn_status tn_code_link(tn_session *session, tn_code *code);
 void tn_code_free(tn_code *code); /* NULL is allowed; the struct is the caller's */
 /* Assertion number `number` of the kernel as tn_code_compile got it; NULL: no such. */

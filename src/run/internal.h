@@ -21,4 +21,21 @@ tn_status tn_state_take_outputs(struct tn_context *s, int group);
 void tn_state_give_outputs(struct tn_context *s); /* copies what was computed elsewhere into the caller's memory */
 void tn_state_drop_outputs(struct tn_context *s); /* after a failure: frees what this run allocated */
 
+/* launch.c: how the values of a launch become parameters of the code. */
+enum { GRID_AXES = 3 };
+typedef struct tn_launch_map {
+    const tn_code *code;
+    tn_launch_value *value;
+    size_t nvalues;
+    int *buffer; /* of the code: number of the value */
+    int *size;   /* the same; below 0: ~axis of the grid */
+    size_t *promise, npromises; /* values that promise anything */
+} tn_launch_map;
+tn_status tn_launch_map_new(tn_session *session, const tn_code *code, const tn_launch_value *values, size_t nvalues, tn_launch_map *out);
+/* Their count, what their types promise, the grid. */
+tn_status tn_launch_map_check(const tn_launch_map *map, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t size);
+int64_t tn_launch_map_size(const tn_launch_map *map, int i, const int64_t grid[3], const tn_kernel_value *values); /* parameter i of the sizes */
+tn_status tn_launch_failed_assertion(const tn_code *code, const tn_kernel *kernel, int64_t number, char *error, size_t size);
+tn_status tn_launch_refuse(char *error, size_t size, tn_status status, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 #endif

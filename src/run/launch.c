@@ -79,18 +79,14 @@ typedef struct scratch_set {
     void *at[];
 } scratch_set;
 
-enum { MOST_FEW = 32, GRID_AXES = 3 };
+enum { MOST_FEW = 32 };
 
 struct tn_launcher {
+    tn_launch_map map;
     const tn_code *code;
     const tn_kernel *kernel;
     tn_pools *pools;
     int threads;
-    tn_launch_value *value;
-    size_t nvalues;
-    int *buffer; /* of the code: number of the value */
-    int *size;   /* the same; below 0: ~axis of the grid */
-    size_t *promise, npromises; /* values that promise anything */
     _Atomic(tn_pool *) pool;
     _Atomic uint64_t work; /* the last estimate: of which numbers (their hash) in the upper half, nanoseconds as a float in the lower */
     _Atomic int64_t most_scratch;
@@ -99,19 +95,19 @@ struct tn_launcher {
 };
 
 /* A number that is always 1 is no parameter of the code, though its name may be one. */
-static int find_value(const tn_launcher *l, const char *name, bool pointer)
+static int find_value(const tn_launch_map *m, const char *name, bool pointer)
 {
-    for (size_t i = 0; i < l->nvalues; i++)
-        if (!l->value[i].one && l->value[i].pointer == pointer && !strcmp(l->value[i].name, name))
+    for (size_t i = 0; i < m->nvalues; i++)
+        if (!m->value[i].one && m->value[i].pointer == pointer && !strcmp(m->value[i].name, name))
             return (int)i;
     return -1;
 }
 
 static const char *const grid_names[GRID_AXES] = {"grid_x", "grid_y", "grid_z"};
 
-static bool find_size(const tn_launcher *l, const char *name, int *out)
+static bool find_size(const tn_launch_map *m, const char *name, int *out)
 {
-    *out = find_value(l, name, false);
+    *out = find_value(m, name, false);
     for (int axis = 0; *out < 0 && axis < GRID_AXES; axis++)
         if (!strcmp(grid_names[axis], name)) {
             *out = ~axis;
@@ -120,18 +116,31 @@ static bool find_size(const tn_launcher *l, const char *name, int *out)
     return *out >= 0;
 }
 
-static tn_status connect(tn_session *session, tn_launcher *l)
+static tn_status connect(tn_session *session, tn_launch_map *m)
 {
-    for (int i = 0; i < l->code->nbuffers; i++)
-        if ((l->buffer[i] = find_value(l, l->code->buffer[i], true)) < 0)
-            return tn_error(session, TN_INVALID, TN_NO_LOC, "kernel @%s: no pointer is called %s", l->code->symbol, l->code->buffer[i]);
-    for (int i = 0; i < l->code->nsizes; i++)
-        if (!find_size(l, l->code->size[i], &l->size[i]))
-            return tn_error(session, TN_INVALID, TN_NO_LOC, "kernel @%s: no number is called %s", l->code->symbol, l->code->size[i]);
-    for (size_t i = 0; i < l->nvalues; i++)
-        if (l->value[i].divisor > 1 || l->value[i].one || (!l->value[i].pointer && tn_dtype_bits(l->value[i].dtype) < 64))
-            l->promise[l->npromises++] = i;
+    for (int i = 0; i < m->code->nbuffers; i++)
+        if ((m->buffer[i] = find_value(m, m->code->buffer[i], true)) < 0)
+            return tn_error(session, TN_INVALID, TN_NO_LOC, "kernel @%s: no pointer is called %s", m->code->symbol, m->code->buffer[i]);
+    for (int i = 0; i < m->code->nsizes; i++)
+        if (!find_size(m, m->code->size[i], &m->size[i]))
+            return tn_error(session, TN_INVALID, TN_NO_LOC, "kernel @%s: no number is called %s", m->code->symbol, m->code->size[i]);
+    for (size_t i = 0; i < m->nvalues; i++)
+        if (m->value[i].divisor > 1 || m->value[i].one || (!m->value[i].pointer && tn_dtype_bits(m->value[i].dtype) < 64))
+            m->promise[m->npromises++] = i;
     return TN_OK;
+}
+
+tn_status tn_launch_map_new(tn_session *session, const tn_code *code, const tn_launch_value *values, size_t nvalues, tn_launch_map *out)
+{
+    tn_arena *arena = &session->arena;
+    *out = (tn_launch_map){.code = code, .nvalues = nvalues};
+    out->value = TN_NEW_ARRAY(arena, tn_launch_value, nvalues + 1);
+    if (nvalues)
+        memcpy(out->value, values, sizeof *values * nvalues);
+    out->buffer = TN_NEW_ARRAY(arena, int, (size_t)code->nbuffers + 1);
+    out->size = TN_NEW_ARRAY(arena, int, (size_t)code->nsizes + 1);
+    out->promise = TN_NEW_ARRAY(arena, size_t, nvalues + 1);
+    return connect(session, out);
 }
 
 tn_status tn_launcher_new(tn_session *session, const tn_code *code, const tn_kernel *kernel, tn_pools *pools, int threads, const tn_launch_value *values, size_t nvalues,
@@ -139,14 +148,8 @@ tn_status tn_launcher_new(tn_session *session, const tn_code *code, const tn_ker
 {
     tn_arena *arena = &session->arena;
     tn_launcher *l = TN_NEW(arena, tn_launcher);
-    *l = (tn_launcher){.code = code, .kernel = kernel, .pools = pools, .threads = threads, .nvalues = nvalues};
-    l->value = TN_NEW_ARRAY(arena, tn_launch_value, nvalues + 1);
-    if (nvalues)
-        memcpy(l->value, values, sizeof *values * nvalues);
-    l->buffer = TN_NEW_ARRAY(arena, int, (size_t)code->nbuffers + 1);
-    l->size = TN_NEW_ARRAY(arena, int, (size_t)code->nsizes + 1);
-    l->promise = TN_NEW_ARRAY(arena, size_t, nvalues + 1);
-    TN_TRY(connect(session, l));
+    *l = (tn_launcher){.code = code, .kernel = kernel, .pools = pools, .threads = threads};
+    TN_TRY(tn_launch_map_new(session, code, values, nvalues, &l->map));
     l->most_scratch = tn_max(code->scratch, 0);
     pthread_mutex_init(&l->lock, NULL);
     *out = l;
@@ -202,8 +205,7 @@ int64_t tn_launch_bits(tn_dtype dtype, tn_kernel_value value)
     return tn_number_load(dtype, bits, 0).i;
 }
 
-static tn_status refuse(char *error, size_t size, tn_status status, const char *format, ...) __attribute__((format(printf, 4, 5)));
-static tn_status refuse(char *error, size_t size, tn_status status, const char *format, ...)
+tn_status tn_launch_refuse(char *error, size_t size, tn_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -215,12 +217,12 @@ static tn_status refuse(char *error, size_t size, tn_status status, const char *
 static tn_status broken_promise(const tn_launch_value *v, tn_kernel_value value, char *error, size_t size)
 {
     if (v->pointer)
-        return refuse(error, size, TN_USAGE, "%s: the kernel was compiled for an address that %lld divides, found %p", v->name, (long long)v->divisor, value.pointer);
+        return tn_launch_refuse(error, size, TN_USAGE, "%s: the kernel was compiled for an address that %lld divides, found %p", v->name, (long long)v->divisor, value.pointer);
     if (v->one)
-        return refuse(error, size, TN_USAGE, "%s: the kernel was compiled for 1, found %lld", v->name, (long long)value.integer);
+        return tn_launch_refuse(error, size, TN_USAGE, "%s: the kernel was compiled for 1, found %lld", v->name, (long long)value.integer);
     if (tn_is_integer(v->dtype) && tn_launch_bits(v->dtype, value) != value.integer)
-        return refuse(error, size, TN_USAGE, "%s: %lld does not fit %s", v->name, (long long)value.integer, tn_dtype_text(v->dtype));
-    return refuse(error, size, TN_USAGE, "%s: the kernel was compiled for a number that %lld divides, found %lld", v->name, (long long)v->divisor, (long long)value.integer);
+        return tn_launch_refuse(error, size, TN_USAGE, "%s: %lld does not fit %s", v->name, (long long)value.integer, tn_dtype_text(v->dtype));
+    return tn_launch_refuse(error, size, TN_USAGE, "%s: the kernel was compiled for a number that %lld divides, found %lld", v->name, (long long)v->divisor, (long long)value.integer);
 }
 
 static bool keeps(const tn_launch_value *v, tn_kernel_value value)
@@ -237,9 +239,9 @@ static tn_status check_grid(const int64_t grid[3], char *error, size_t size)
     int64_t programs;
     for (int axis = 0; axis < GRID_AXES; axis++)
         if (grid[axis] < 0)
-            return refuse(error, size, TN_USAGE, "the grid's size %d is %lld; sizes are not negative", axis, (long long)grid[axis]);
+            return tn_launch_refuse(error, size, TN_USAGE, "the grid's size %d is %lld; sizes are not negative", axis, (long long)grid[axis]);
     if (!tn_mul(grid[0], grid[1], &programs) || !tn_mul(programs, grid[2], &programs))
-        return refuse(error, size, TN_USAGE, "the grid %lld x %lld x %lld has too many programs", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
+        return tn_launch_refuse(error, size, TN_USAGE, "the grid %lld x %lld x %lld has too many programs", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
     return TN_OK;
 }
 
@@ -267,9 +269,9 @@ static bool bits_by_name(void *context, const char *name, int64_t *out)
 {
     const launch *c = context;
     int i;
-    if (!find_size(c->l, name, &i))
+    if (!find_size(&c->l->map, name, &i))
         return false;
-    *out = i < 0 ? c->grid[~i] : tn_launch_bits(c->l->value[i].dtype, c->values[i]);
+    *out = i < 0 ? c->grid[~i] : tn_launch_bits(c->l->map.value[i].dtype, c->values[i]);
     return true;
 }
 
@@ -278,8 +280,8 @@ static double work_of(launch *c)
 {
     tn_launcher *l = (tn_launcher *)(uintptr_t)c->l;
     uint64_t mark = tn_hash(c->grid, sizeof *c->grid * GRID_AXES, 0);
-    for (size_t i = 0; i < l->nvalues; i++)
-        if (!l->value[i].pointer)
+    for (size_t i = 0; i < l->map.nvalues; i++)
+        if (!l->map.value[i].pointer)
             mark = tn_hash_u64(mark ^ (uint64_t)c->values[i].integer);
     mark = (mark >> 32) | 1; /* never the 0 of no estimate */
     uint64_t known = atomic_load_explicit(&l->work, memory_order_relaxed);
@@ -359,13 +361,13 @@ static tn_status find_scratch(launch *c, int threads, char *error, size_t size)
     tn_launcher *l = (tn_launcher *)(uintptr_t)c->l;
     int64_t bytes = l->code->scratch;
     if (bytes < 0 && !tn_kernel_scratch(l->code->loop, c->sizes, &bytes))
-        return refuse(error, size, TN_NO_MEMORY, "kernel %s: its scratch memory overflows for these sizes", l->code->symbol);
+        return tn_launch_refuse(error, size, TN_NO_MEMORY, "kernel %s: its scratch memory overflows for these sizes", l->code->symbol);
     if (bytes == 0)
         return TN_OK;
     note_most(l, bytes);
     c->scratch = take_set(l);
     if (!c->scratch || !fill_set(l, c->scratch, bytes, threads))
-        return refuse(error, size, TN_NO_MEMORY, "kernel %s: no memory for %lld bytes of scratch", l->code->symbol, (long long)bytes);
+        return tn_launch_refuse(error, size, TN_NO_MEMORY, "kernel %s: no memory for %lld bytes of scratch", l->code->symbol, (long long)bytes);
     return TN_OK;
 }
 
@@ -377,12 +379,12 @@ static void run_part(void *context, int64_t begin, int64_t end, int worker)
     c->l->code->fn(c->buffers, c->sizes, begin, end, c->scratch ? c->scratch->at[worker] : NULL);
 }
 
-static tn_status failed_assertion(const launch *c, int64_t number, char *error, size_t size)
+tn_status tn_launch_failed_assertion(const tn_code *code, const tn_kernel *kernel, int64_t number, char *error, size_t size)
 {
-    const tn_top *op = tn_code_assertion(c->l->kernel, number);
+    const tn_top *op = tn_code_assertion(kernel, number);
     tn_loc loc = op ? op->loc : TN_NO_LOC;
-    return refuse(error, size, TN_INVALID, "%s:%d: device_assert failed%s%s", loc.file ? loc.file : c->l->code->symbol, loc.line, op && op->text && *op->text ? ": " : "",
-                  op && op->text ? op->text : "");
+    return tn_launch_refuse(error, size, TN_INVALID, "%s:%d: device_assert failed%s%s", loc.file ? loc.file : code->symbol, loc.line, op && op->text && *op->text ? ": " : "",
+                            op && op->text ? op->text : "");
 }
 
 static tn_status run_all(launch *c, int threads, tn_pool *pool, char *error, size_t size)
@@ -396,7 +398,7 @@ static tn_status run_all(launch *c, int threads, tn_pool *pool, char *error, siz
         threads = tn_pool_run(pool, c->programs, threads, run_part, c);
     for (int w = 0; c->l->code->traps && w < threads; w++)
         if (*(int64_t *)c->scratch->at[w])
-            return failed_assertion(c, *(int64_t *)c->scratch->at[w], error, size);
+            return tn_launch_failed_assertion(c->l->code, c->l->kernel, *(int64_t *)c->scratch->at[w], error, size);
     return TN_OK;
 }
 
@@ -404,23 +406,27 @@ static void bind(launch *c, void **buffers, int64_t *sizes)
 {
     const tn_launcher *l = c->l;
     for (int i = 0; i < l->code->nbuffers; i++)
-        buffers[i] = c->values[l->buffer[i]].pointer;
-    for (int i = 0; i < l->code->nsizes; i++) {
-        int from = l->size[i];
-        sizes[i] = from < 0 ? c->grid[~from] : tn_launch_bits(l->value[from].dtype, c->values[from]);
-    }
+        buffers[i] = c->values[l->map.buffer[i]].pointer;
+    for (int i = 0; i < l->code->nsizes; i++)
+        sizes[i] = tn_launch_map_size(&l->map, i, c->grid, c->values);
     c->buffers = buffers;
     c->sizes = sizes;
 }
 
-static tn_status check_values(const tn_launcher *l, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t size)
+tn_status tn_launch_map_check(const tn_launch_map *m, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t size)
 {
-    if (nvalues != l->nvalues)
-        return refuse(error, size, TN_USAGE, "kernel %s takes %zu values, found %zu", l->code->symbol, l->nvalues, nvalues);
-    for (size_t i = 0; i < l->npromises; i++)
-        if (!keeps(&l->value[l->promise[i]], values[l->promise[i]]))
-            return broken_promise(&l->value[l->promise[i]], values[l->promise[i]], error, size);
+    if (nvalues != m->nvalues)
+        return tn_launch_refuse(error, size, TN_USAGE, "kernel %s takes %zu values, found %zu", m->code->symbol, m->nvalues, nvalues);
+    for (size_t i = 0; i < m->npromises; i++)
+        if (!keeps(&m->value[m->promise[i]], values[m->promise[i]]))
+            return broken_promise(&m->value[m->promise[i]], values[m->promise[i]], error, size);
     return check_grid(grid, error, size);
+}
+
+int64_t tn_launch_map_size(const tn_launch_map *m, int i, const int64_t grid[3], const tn_kernel_value *values)
+{
+    int from = m->size[i];
+    return from < 0 ? grid[~from] : tn_launch_bits(m->value[from].dtype, values[from]);
 }
 
 tn_status tn_launcher_run(const tn_launcher *l, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t error_size)
@@ -429,14 +435,14 @@ tn_status tn_launcher_run(const tn_launcher *l, const int64_t grid[3], const tn_
     int64_t few_sizes[MOST_FEW], *sizes = few_sizes;
     size_t nbuffers = (size_t)l->code->nbuffers, nsizes = (size_t)l->code->nsizes;
     tn_pool *pool = NULL;
-    TN_TRY(check_values(l, grid, values, nvalues, error, error_size));
+    TN_TRY(tn_launch_map_check(&l->map, grid, values, nvalues, error, error_size));
     launch c = {.l = l, .grid = grid, .values = values, .programs = grid[0] * grid[1] * grid[2]};
     if (c.programs == 0)
         return TN_OK;
     if (nbuffers > MOST_FEW || nsizes > MOST_FEW) {
         many = malloc(sizeof *buffers * nbuffers + sizeof *sizes * nsizes);
         if (!many)
-            return refuse(error, error_size, TN_NO_MEMORY, "kernel %s: no memory for its arguments", l->code->symbol);
+            return tn_launch_refuse(error, error_size, TN_NO_MEMORY, "kernel %s: no memory for its arguments", l->code->symbol);
         buffers = many;
         sizes = (int64_t *)(buffers + nbuffers);
     }
