@@ -292,6 +292,11 @@ void tn_l_barrier(tn_lbuilder *b)
     append(b, TN_L_barrier, NULL, 0);
 }
 
+void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n)
+{
+    append(b, TN_L_machine, operands, n)->name = tn_intern_z(b->func->session, name);
+}
+
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask)
 {
     assert(x->type.lanes == 1 && mask >= 0 && mask < TN_WARP);

@@ -6,6 +6,7 @@
  * here each time: a barrier that some threads miss, a lane that is not there, shared memory read before it is written, and threads that
  * touch the same memory without a barrier between them (races.h). */
 #include "loop/internal.h"
+#include "loop/machine.h"
 #include "loop/races.h"
 
 #include <stdlib.h>
@@ -34,6 +35,7 @@ typedef struct machine {
     int threads, thread; /* how many; the one whose turn it is */
     uint8_t *shared;
     tn_races races;
+    tn_lcopies *copies; /* by thread */
     tn_status status;
 } machine;
 
@@ -87,6 +89,20 @@ static void run_fn(machine *m, tn_number *out)
             operands[i] = lanes_of(m, op->operand[i])[l];
         out[l] = tn_scalar_eval(op->fn, dtype, operands);
     }
+}
+
+/* False: nothing says what it means. */
+static bool run_intrinsic(machine *m, tn_number *out)
+{
+    const tn_lop *op = m->op;
+    for (int l = 0; l < op->result->type.lanes; l++) {
+        tn_number operands[3];
+        for (int i = 0; i < op->noperands && i < 3; i++)
+            operands[i] = lanes_of(m, op->operand[i])[l];
+        if (!tn_l_gpu_eval(op->name, operands, op->noperands, &out[l]))
+            return false;
+    }
+    return true;
 }
 
 static void run_bitcast(machine *m, tn_number *out)
@@ -382,6 +398,64 @@ static bool run_warp_op(machine *m, const crowd *active)
     return true;
 }
 
+/* A part of an instruction as an access of its own. */
+static uint8_t *part_of(void *context, int thread, int operand, int64_t bytes, tn_touch how)
+{
+    machine *m = context;
+    const tn_lop *op = m->op;
+    const tn_lvalue *buffer = op->operand[operand];
+    tn_lop access = *op;
+    access.operand = op->operand + operand;
+    int64_t bits = tn_dtype_bits(buffer->type.dtype), n = bits ? (bytes * 8 + bits - 1) / bits : 0, first = 0, at;
+    uint8_t *data = NULL;
+    m->thread = thread;
+    int64_t offset = index_of(m, op->operand[operand + 1]), elements = is_memory(buffer) ? -1 : place_of(m, buffer)->elements;
+    if (offset < 0 || (elements >= 0 && offset + n > elements)) {
+        STOP(m, TN_INVALID, "thread %d: elements %lld to %lld of a buffer of %lld", thread, (long long)offset, (long long)(offset + n), (long long)elements);
+        return NULL;
+    }
+    m->op = &access;
+    for (int64_t i = 0; i < n; i++)
+        if (!may_touch(m, offset + i, how)) {
+            m->op = op;
+            return NULL;
+        }
+    data = data_of(m, offset, &at);
+    first = at * (bits / 8);
+    m->op = op;
+    return data + first;
+}
+
+static int64_t number_of(void *context, int thread, int operand)
+{
+    machine *m = context;
+    m->thread = thread;
+    return index_of(m, m->op->operand[operand]);
+}
+
+static bool settle_copy(void *context, int thread, const uint8_t *to, int64_t bytes)
+{
+    machine *m = context;
+    int other = tn_races_shared(&m->races, (size_t)(to - m->shared), (size_t)bytes, thread, TN_TOUCH_WRITE);
+    return other < 0 || STOP(m, TN_INVALID, "thread %d touches shared memory that a copy of thread %d writes", other, thread);
+}
+
+/* By groups of threads that run it together; all of a group have to be there. */
+static bool run_machine(machine *m, const crowd *active)
+{
+    tn_lrun run = {.op = m->op, .instruction = tn_l_instruction(m->op->name), .arena = &m->arena, .copies = m->copies, .context = m,
+                   .part = part_of, .number = number_of, .settle = settle_copy};
+    int together = run.instruction->threads;
+    for (int i = 0; i < active->n; i += together) {
+        run.first = active->thread[i];
+        if (run.first % together || i + together > active->n || active->thread[i + together - 1] != run.first + together - 1)
+            return STOP(m, TN_INVALID, "@%s is for %d threads together, and some of those around thread %d are not there", m->op->name, together, run.first);
+        if (!tn_l_run_instruction(&run))
+            return false;
+    }
+    return true;
+}
+
 /* The next CTA: nothing is in shared memory. */
 static void begin_cta(machine *m)
 {
@@ -540,7 +614,7 @@ static bool run_op(machine *m)
         return lanes_of(m, op->operand[0])->u ||
                STOP(m, TN_INVALID, "the condition of line %lld does not hold", (long long)op->number.i);
     case TN_L_intrinsic:
-        return STOP(m, TN_UNSUPPORTED, "@%s has no meaning here; interpret its expansion", op->name);
+        return run_intrinsic(m, out) || STOP(m, TN_UNSUPPORTED, "@%s has no meaning here; interpret its expansion", op->name);
     default: /* memory; prefetch; yield, which its while reads */
         return true;
     }
@@ -560,6 +634,8 @@ static bool run_for_all(machine *m, const crowd *active)
     case TN_L_lane_xor:
     case TN_L_lane_at:
         return run_warp_op(m, active);
+    case TN_L_machine:
+        return run_machine(m, active);
     default:
         break;
     }
@@ -604,6 +680,7 @@ tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, co
     size_t bytes = (size_t)tn_loop_shared_bytes(func);
     m.shared = tn_alloc(&m.arena, bytes + 1);
     tn_races_begin(&m.races, &m.arena, bytes);
+    m.copies = TN_NEW_ARRAY(&m.arena, tn_lcopies, (size_t)m.threads);
     for (size_t i = 0; i < func->params.len; i++)
         bind_parameter(&m, i, buffers, indices);
     crowd all = {.n = m.threads};

@@ -24,6 +24,8 @@
  *     %y = load %s[%u] : f32
  *     %z = lane_xor %y, 16 : f32              what the lane whose number differs in bit 4 has; all 32 lanes of the warp must run it
  *
+ *     machine @mma_m16n8k16_bf16 %acc[%0], %a[%1], %b[%2]     an instruction of GPUs, on parts of `reg` and shared buffers; loop/machine.def says which
+ *
  * Between two barriers no two threads touch one element if one of them writes it, atomics apart. The interpreter reports what breaks these rules.
  *
  * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
@@ -84,7 +86,7 @@ struct tn_lop {
     int64_t size;          /* alloc: elements if constant (-1: operand 0) */
     int64_t at;            /* alloc of shared memory: its first byte there */
     const int *lanes;      /* shuffle: result->type.lanes entries */
-    const char *name;      /* intrinsic; print: its text, with a place for each value (tn_l_print_piece) */
+    const char *name;      /* intrinsic, machine; print: its text, with a place for each value (tn_l_print_piece) */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
     tn_lblock *block;
     tn_lop *prev, *next;
@@ -102,6 +104,7 @@ typedef struct tn_lfunc {
     int nbuffers;
     bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
     int threads;  /* of a CTA, on a GPU; 0: one worker runs it alone */
+    const char *remarks; /* of who made it: lines of text, printed as comments before it; NULL: none. Not read back */
     tn_lblock *body;
     uint32_t next_id;
 } tn_lfunc;
@@ -157,6 +160,8 @@ tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalu
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_thread(tn_lbuilder *b);
 void tn_l_barrier(tn_lbuilder *b);
+/* The instruction of that name (loop/machine.def), on parts of buffers (a buffer and an offset each) and numbers, in the row's order. */
+void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n);
 /* x, a real scalar, as the lane has it whose number is this lane's number ^ mask, mask <= 31; or the lane of number `lane` mod 32. */
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask);
 tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane);
@@ -198,6 +203,8 @@ typedef struct tn_vector_spec {
     bool fma;            /* fused multiply-add */
     int mask_min_bits;   /* masked loads/stores exist for elements of at least this many bits (8 AVX-512BW, 32 AVX2); 0: none */
     bool gather;         /* hardware gather for 32/64-bit elements */
+    bool approx;         /* a GPU: the instructions of gpu_functions.def, and no C library */
+    bool f8;             /* casts between f32 and f8 are instructions */
 } tn_vector_spec;
 typedef struct tn_pass_options {
     tn_vector_spec vector;
@@ -217,6 +224,9 @@ tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options);
 /* Splits the loop over `index` by `factor`; interchanges two perfectly nested loops (both independent). For schedules and tests. */
 tn_status tn_loop_tile(tn_lfunc *func, const char *index, int64_t factor);
 tn_status tn_loop_interchange(tn_lfunc *func, const char *outer, const char *inner);
+
+/* A row of gpu_functions.def on one lane of f32; false: there is none with that name and number of operands. */
+bool tn_l_gpu_eval(const char *name, const tn_number *operands, int n, tn_number *result);
 
 typedef struct tn_loop_pass {
     const char *name;

@@ -247,6 +247,19 @@ static bool indexed(parser *p, operands *list)
            expect(p, "]");
 }
 
+/* %buffer[index] or a number, any number of them */
+static bool parts(parser *p, operands *list)
+{
+    skip_space(p);
+    if (p->at >= p->end || (*p->at != '%' && *p->at != '-' && !isdigit((unsigned char)*p->at)))
+        return true;
+    do {
+        if (!add_operand(p, list, index_operand(p)) || (accept(p, "[") && !(add_operand(p, list, index_operand(p)) && expect(p, "]"))))
+            return false;
+    } while (accept(p, ","));
+    return true;
+}
+
 static bool optional_operands(parser *p, operands *list)
 {
     if (!accept(p, ","))
@@ -427,6 +440,8 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
             return false;
         op->number.i = accept(p, "l1") ? 1 : 2;
         return true;
+    case TN_L_machine:
+        return expect(p, "@") && (op->name = word(p, "an instruction's name")) && parts(p, list);
     case TN_L_for:
         return parse_for(p, op, list, index);
     case TN_L_while:

@@ -1,5 +1,7 @@
 /* The text form of the Loop IR. What it prints, parse.c reads back to an equal function, which prints the same again.
  */
+#include <string.h>
+
 #include "loop/internal.h"
 
 #include <assert.h>
@@ -120,6 +122,17 @@ static void print_quoted(printer *p, const char *string)
     tn_text_add(p->text, "\"");
 }
 
+/* Parts of buffers, each with its offset, and numbers. */
+static void print_parts(printer *p, const tn_lop *op)
+{
+    for (int i = 0; i < op->noperands; i++) {
+        tn_text_add(p->text, i ? ", " : " ");
+        print_operand(p, op->operand[i]);
+        if (op->operand[i]->type.buffer && i + 1 < op->noperands)
+            tn_text_add(p->text, "[%%%s]", name_of(p, op->operand[++i]));
+    }
+}
+
 static void print_block(printer *p, const tn_lblock *block);
 
 static void print_for(printer *p, const tn_lop *op)
@@ -173,6 +186,10 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_intrinsic:
         tn_text_add(p->text, " @%s", op->name);
         print_operands(p, op);
+        break;
+    case TN_L_machine:
+        tn_text_add(p->text, " @%s", op->name);
+        print_parts(p, op);
         break;
     case TN_L_alloc:
         if (op->noperands)
@@ -263,6 +280,10 @@ static void print_parameter(printer *p, const tn_lvalue *v)
 void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
 {
     printer p = {.text = text, .names = {.arena = text->arena}, .taken = {.arena = text->arena}};
+    for (const char *at = func->remarks, *end; at && *at; at = end + (*end != 0)) {
+        end = strchr(at, '\n') ? strchr(at, '\n') : at + strlen(at);
+        tn_text_add(text, "// %.*s\n", (int)(end - at), at);
+    }
     tn_text_add(text, "kernel @%s(", func->name);
     for (size_t i = 0; i < func->params.len; i++) {
         tn_text_add(text, i ? ", " : "");

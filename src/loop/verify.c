@@ -1,6 +1,7 @@
 /* The rules of the Loop IR: L1 scoping, L2 operand counts, L3 types, L4 control, L5 stages. Messages name the kernel,
  * the operation and the rule. */
 #include "loop/internal.h"
+#include "loop/machine.h"
 
 typedef struct verifier {
     const tn_lfunc *func;
@@ -184,6 +185,38 @@ static bool check_warp_op(verifier *v)
     return (op->code == TN_L_lane_xor || check_index(v, 1, "lane")) && check_result(v, x);
 }
 
+static bool check_part(verifier *v, const tn_lpart *part, int at)
+{
+    static const tn_space spaces[] = {[TN_PART_REG] = TN_SPACE_REG, [TN_PART_SHARED] = TN_SPACE_SHARED, [TN_PART_GLOBAL] = TN_SPACE_GLOBAL};
+    int64_t ignored;
+    if (part->kind == TN_PART_CONSTANT)
+        return tn_l_is_const(v->op->operand[at], &ignored) || BAD(v, "L3: operand %d is a constant", at);
+    if (part->kind == TN_PART_NUMBER)
+        return check_index(v, at, "number");
+    tn_ltype x = v->op->operand[at]->type;
+    if (!x.buffer || x.space != spaces[part->kind] || x.lanes != 1 || (part->dtype && x.dtype != part->dtype))
+        return BAD(v, "L3: operand %d is a %s buffer%s%s, found %s", at, tn_space_text(spaces[part->kind]), part->dtype ? " of " : "",
+                   part->dtype ? tn_dtype_text(part->dtype) : "", type_text(v, x));
+    return check_index(v, at + 1, "offset");
+}
+
+static bool check_machine(verifier *v)
+{
+    const tn_lop *op = v->op;
+    const tn_linstruction *row = tn_l_instruction(op->name);
+    if (!row)
+        return BAD(v, "L2: no instruction is called `%s`", op->name);
+    if (v->func->threads == 0 || v->func->threads % row->threads)
+        return BAD(v, "L3: @%s is for a kernel whose `threads` are a multiple of %d", op->name, row->threads);
+    int parts = tn_l_instruction_parts(row), operands = tn_l_part_operand(row, parts);
+    if (op->noperands != operands)
+        return BAD(v, "L2: @%s takes %d operands, found %d", op->name, operands, op->noperands);
+    for (int i = 0; i < parts; i++)
+        if (!check_part(v, &row->part[i], tn_l_part_operand(row, i)))
+            return false;
+    return true;
+}
+
 static bool check_print(verifier *v)
 {
     const tn_lop *op = v->op;
@@ -341,6 +374,8 @@ static bool check_kind(verifier *v)
     case TN_L_lane_xor:
     case TN_L_lane_at:
         return check_warp_op(v);
+    case TN_L_machine:
+        return check_machine(v);
     case TN_L_address:
         return check_address(v);
     case TN_L_print:

@@ -1,0 +1,188 @@
+/* Instructions of GPUs: what they take, and what they mean, thread by thread. */
+#include "loop/machine.h"
+
+#include <string.h>
+
+/* ---- meanings ----------------------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 16, COLUMNS = 8, DEEPEST = 32 };
+
+/* m16n8: a thread's elements i of a factor lie k bytes 4 (lane mod 4) … + 3 of 16, in words: rows 8 apart first, then 16 bytes of k apart. */
+static void place_of_factor(int lane, int i, int per_word, bool left, int *row, int *k)
+{
+    int word = i / per_word;
+    *row = lane / 4 + (left ? word % 2 * 8 : 0);
+    *k = lane % 4 * per_word + i % per_word + (left ? word / 2 : word) * 4 * per_word;
+}
+
+static double tf32(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    bits &= 0xffffe000u;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static bool gather_factor(const tn_lrun *run, int p, int n, tn_number (*out)[DEEPEST])
+{
+    const tn_lpart *part = &run->instruction->part[p];
+    int per_word = 4 / (tn_dtype_bits(part->dtype) / 8);
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        const uint8_t *data = run->part(run->context, run->first + lane, 2 * p, tn_l_part_bytes(part), TN_TOUCH_READ);
+        for (int i = 0; data && i < n; i++) {
+            int row, k;
+            place_of_factor(lane, i, per_word, p == 1, &row, &k);
+            out[row][k] = tn_number_load(part->dtype, data, i);
+            if (part->dtype == TN_F32)
+                out[row][k].f = tf32(out[row][k].f);
+        }
+        if (!data)
+            return false;
+    }
+    return true;
+}
+
+static bool mma(const tn_lrun *run)
+{
+    const tn_lpart *part = run->instruction->part;
+    tn_number a[ROWS][DEEPEST], b[COLUMNS][DEEPEST];
+    int depth = part[1].size * TN_WARP / ROWS;
+    if (!gather_factor(run, 1, part[1].size, a) || !gather_factor(run, 2, part[2].size, b))
+        return false;
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        uint8_t *data = run->part(run->context, run->first + lane, 0, tn_l_part_bytes(&part[0]), TN_TOUCH_WRITE);
+        for (int i = 0; data && i < 4; i++) {
+            int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+            tn_number sum = tn_number_load(part[0].dtype, data, i);
+            for (int k = 0; k < depth; k++)
+                if (part[0].dtype == TN_F32)
+                    sum.f += a[row][k].f * b[column][k].f;
+                else
+                    sum.i += a[row][k].i * b[column][k].i;
+            tn_number_store(part[0].dtype, data, i, part[0].dtype == TN_F32 ? sum : tn_number_from_int(TN_I32, (int32_t)sum.i));
+        }
+        if (!data)
+            return false;
+    }
+    return true;
+}
+
+static bool load_matrices(const tn_lrun *run, bool turned)
+{
+    uint8_t rows[TN_WARP][16];
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        const uint8_t *row = run->part(run->context, run->first + lane, 2, 16, TN_TOUCH_READ);
+        if (!row)
+            return false;
+        memcpy(rows[lane], row, 16);
+    }
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        uint8_t *out = run->part(run->context, run->first + lane, 0, 16, TN_TOUCH_WRITE);
+        for (int q = 0; out && q < 4; q++)
+            for (int half = 0; half < 2; half++) {
+                const uint8_t *from = turned ? &rows[8 * q + lane % 4 * 2 + half][lane / 4 * 2] : &rows[8 * q + lane / 4][lane % 4 * 4 + half * 2];
+                memcpy(out + 4 * q + 2 * half, from, 2);
+            }
+        if (!out)
+            return false;
+    }
+    return true;
+}
+
+static bool ldmatrix(const tn_lrun *run) { return load_matrices(run, false); }
+static bool ldmatrix_turned(const tn_lrun *run) { return load_matrices(run, true); }
+
+static bool copy_async(const tn_lrun *run)
+{
+    tn_lcopies *mine = &run->copies[run->first];
+    tn_lcopy c = {.bytes = run->instruction->part[0].size, .group = mine->group};
+    int64_t there = run->number(run->context, run->first, 4);
+    there = tn_max(0, tn_min(there, c.bytes));
+    c.to = run->part(run->context, run->first, 0, c.bytes, TN_TOUCH_WRITE);
+    const uint8_t *from = there ? run->part(run->context, run->first, 2, there, TN_TOUCH_READ) : NULL;
+    if (!c.to || (there && !from))
+        return false;
+    memset(c.to, 0xff, (size_t)c.bytes); /* nobody may count on what was there before */
+    if (there)
+        memcpy(c.data, from, (size_t)there);
+    TN_PUSH(run->arena, &mine->copy, c);
+    return true;
+}
+
+static bool copy_commit(const tn_lrun *run)
+{
+    run->copies[run->first].group++;
+    return true;
+}
+
+static bool copy_wait(const tn_lrun *run)
+{
+    tn_lcopies *mine = &run->copies[run->first];
+    int64_t youngest = mine->group - run->number(run->context, run->first, 0);
+    size_t left = 0;
+    bool ok = true;
+    for (size_t i = 0; i < mine->copy.len; i++) {
+        const tn_lcopy *c = &mine->copy.at[i];
+        if (c->group >= youngest) {
+            mine->copy.at[left++] = *c;
+            continue;
+        }
+        memcpy(c->to, c->data, (size_t)c->bytes);
+        ok = ok && run->settle(run->context, run->first, c->to, c->bytes);
+    }
+    mine->copy.len = left;
+    return ok;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------------------- */
+
+enum { R = TN_PART_R, W = TN_PART_W, RW = R | W };
+#define TN_BYTES TN_NO_DTYPE
+#define REG(how, dtype, n) {TN_PART_REG, how, TN_##dtype, n}
+#define SHARED(how, n) {TN_PART_SHARED, how, TN_NO_DTYPE, n}
+#define GLOBAL(how, n) {TN_PART_GLOBAL, how, TN_NO_DTYPE, n}
+#define NUMBER {TN_PART_NUMBER, R, TN_NO_DTYPE, 0}
+#define CONSTANT {TN_PART_CONSTANT, R, TN_NO_DTYPE, 0}
+static const tn_linstruction instructions[] = {
+#define INSTRUCTION(name, threads, meaning, ...) {#name, threads, {__VA_ARGS__}},
+#include "loop/machine.def"
+#undef INSTRUCTION
+};
+static bool (*const meanings[])(const tn_lrun *run) = {
+#define INSTRUCTION(name, threads, meaning, ...) meaning,
+#include "loop/machine.def"
+#undef INSTRUCTION
+};
+
+const tn_linstruction *tn_l_instruction(const char *name)
+{
+    for (size_t i = 0; i < TN_COUNT(instructions); i++)
+        if (strcmp(instructions[i].name, name) == 0)
+            return &instructions[i];
+    return NULL;
+}
+
+int tn_l_instruction_parts(const tn_linstruction *instruction)
+{
+    int n = 0;
+    while (n < TN_L_PARTS && instruction->part[n].kind != TN_PART_NONE)
+        n++;
+    return n;
+}
+
+int tn_l_part_operand(const tn_linstruction *instruction, int part)
+{
+    int at = 0;
+    for (int i = 0; i < part; i++)
+        at += instruction->part[i].kind < TN_PART_NUMBER ? 2 : 1;
+    return at;
+}
+
+int tn_l_part_bytes(const tn_lpart *part)
+{
+    return part->kind == TN_PART_REG && part->dtype != TN_NO_DTYPE ? part->size * tn_dtype_bits(part->dtype) / 8 : part->size;
+}
+
+bool tn_l_run_instruction(const tn_lrun *run) { return meanings[run->instruction - instructions](run); }
