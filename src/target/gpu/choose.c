@@ -208,8 +208,7 @@ bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_
     if (elements_of(type) < FEW)
         return false;
     lying m = lying_of(L, load);
-    int first = layout->reg_bits && layout->col[0] ? 0 : TN_LAYOUT_LANE;
-    if (m.axis < 0 || type->extent[m.axis].size < 8 || tn_layout_column(layout, first, m.axis) == 1)
+    if (m.axis < 0 || type->extent[m.axis].size < 8 || tn_layout_column(layout, 0, m.axis) == 1 || tn_layout_column(layout, TN_LAYOUT_LANE, m.axis) == 1)
         return false;
     return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better);
 }

@@ -309,7 +309,7 @@ static void lower_gather(lower *L, tn_lbuilder *b, const tn_top *op)
         p->root = lower_root(L, source);
         gpu_materialise_into(L, b, source, p);
     }
-    gpu_share(L, b, &source->type, p);
+    gpu_share(L, b, &source->type, p, NULL);
     *tn_map_at(&L->gathered, TN_KEY(op)) = p;
     keep(L, b, op->result);
 }
@@ -393,6 +393,9 @@ static void lower_body(lower *L, tn_lbuilder *b)
     gpu_survey(L);
     gpu_block(L, b, L->kernel->body);
     gpu_leave(L, b, r);
+    gpu_lower *g = GPU(L);
+    L->func->remarks = tn_format(&L->session->arena, "%d conversions through shared memory, %lld bytes moved; %lld bytes of it%s", g->conversions, (long long)g->converted_bytes,
+                                 (long long)g->shared, g->remarks.at ? g->remarks.at : "");
 }
 
 tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
@@ -404,7 +407,7 @@ tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}};
     lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
-    state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = &L->arena;
+    state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
     return lower_run(L, out);
 }

@@ -61,6 +61,7 @@ typedef struct gpu_lower {
     tn_map votes;               /* hash of extents -> how memory lies under tiles of that shape */
     tn_map classes;             /* the same -> tn_layout */
     tn_map demands;             /* tn_tvalue -> demand */
+    tn_map remarked;            /* name and layout: stands in the remarks */
     tn_map parts;               /* what threads add to an axis: key of columns -> tn_lvalue */
     const nest *nest;           /* that is open */
     int64_t shared;             /* bytes given out */
@@ -70,7 +71,8 @@ typedef struct gpu_lower {
     TN_VEC(place *) shares;     /* that got a buffer, in order */
     TN_VEC(const tn_tvalue *) made; /* that got a place, though they are expressions */
     tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
-    int conversions;
+    tn_text remarks;            /* layouts of tiles in registers */
+    int conversions;            /* through shared memory */
     int64_t converted_bytes;
 } gpu_lower;
 
@@ -116,8 +118,8 @@ place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_la
 /* Computes v into registers. */
 place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout);
 void gpu_materialise_into(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p);
-/* Gives the place a buffer in shared memory, from which any thread reads any element. */
-void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
+/* Gives the place a buffer in shared memory, from which any thread reads any element. reader: who will read most; NULL: not known. */
+void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
 /* A buffer of the CTA. */
 tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements);
 /* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */

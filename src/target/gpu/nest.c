@@ -286,6 +286,20 @@ tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of,
 
 static tn_dtype held_dtype(const tn_ttype *type) { return type->pointer ? TN_I64 : type->dtype; }
 
+static void remark(lower *L, const tn_ttype *type, const tn_layout *layout, const char *name)
+{
+    gpu_lower *g = GPU(L);
+    void **seen = tn_map_at(&g->remarked, tn_hash(layout, sizeof *layout, tn_hash(name, strlen(name), 1)));
+    if (*seen)
+        return;
+    *seen = (void *)name;
+    tn_text_add(&g->remarks, "\n%%%s: ", name);
+    for (int a = 0; a < type->rank; a++)
+        tn_text_add(&g->remarks, "%lld x ", (long long)type->extent[a].size);
+    tn_text_add(&g->remarks, "%s in ", tn_dtype_text(held_dtype(type)));
+    tn_text_layout(&g->remarks, layout);
+}
+
 place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout, const char *name)
 {
     place *p = TN_NEW(&L->arena, place);
@@ -294,6 +308,7 @@ place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_la
         p->buffer = tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, 1);
         return p;
     }
+    remark(L, type, layout, name);
     p->held = TN_NEW(&L->arena, gpu_held);
     *p->held = (gpu_held){*layout, tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
     return p;
@@ -372,19 +387,72 @@ tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype
     return tn_l_alloc_shared(&L->entry, name, dtype, elements, at);
 }
 
-void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
+/* Cycles that a warp's accesses of a tile with these strides take, for all its registers: what lanes ask of one bank goes one after another. */
+static int64_t access_cycles(const tn_layout *l, const int64_t *stride, int64_t bytes)
 {
-    enum { PAD = 16 }; /* bytes between rows, so that a column's elements lie in different banks, and rows start where the widest access may */
+    enum { BANKS = 32, WORD = 4, LANES = 32, WIDEST = 16 };
+    int last = l->rank - 1;
+    int64_t vector = tn_layout_vector(l, last), cycles = 0, pitch = last ? stride[last - 1] : WIDEST;
+    while (vector > 1 && (vector * bytes > WIDEST || pitch % vector))
+        vector /= 2;
+    int phases = (int)tn_max(1, vector * bytes / WORD), lanes = LANES / phases;
+    for (int phase = 0; phase < phases; phase++) {
+        int64_t word[LANES * (WIDEST / WORD)], asked[BANKS] = {0}, most = 1;
+        int n = 0;
+        for (int lane = phase * lanes; lane < (phase + 1) * lanes; lane++) {
+            int64_t index[TN_TILE_RANK], at = 0;
+            tn_layout_element(l, (tn_place){0, (uint32_t)lane, 0}, index);
+            for (int a = 0; a < l->rank; a++)
+                at += index[a] * stride[a];
+            for (int64_t w = at * bytes / WORD; w * WORD < (at + vector) * bytes; w++) {
+                bool known = false;
+                for (int i = 0; i < n; i++)
+                    known |= word[i] == w;
+                if (!known)
+                    word[n++] = w;
+            }
+        }
+        for (int i = 0; i < n; i++)
+            most = tn_max(most, ++asked[word[i] % BANKS]);
+        cycles += most;
+    }
+    return cycles * tn_layout_regs(l) / vector;
+}
+
+static int64_t padded_strides(const tn_ttype *type, int64_t pad, int64_t *stride)
+{
+    int64_t size = 1;
+    for (int i = type->rank; i-- > 0;) {
+        stride[i] = size;
+        size = size * type->extent[i].size + (i && i == type->rank - 1 ? pad : 0);
+    }
+    return size;
+}
+
+/* Row-major, with as many elements between rows as make both sides' accesses fastest. Returns the elements that it takes. */
+static int64_t choose_strides(const tn_ttype *type, int64_t bytes, const tn_layout *writer, const tn_layout *reader, int64_t *stride)
+{
+    static const int64_t pads[] = {0, 16, 4, 8, 2}; /* bytes; the first of equals */
+    int64_t best = 0, least = INT64_MAX;
+    for (size_t i = 0; i < TN_COUNT(pads); i++) {
+        if (pads[i] % bytes)
+            continue;
+        padded_strides(type, pads[i] / bytes, stride);
+        int64_t cycles = access_cycles(writer, stride, bytes) + (reader ? access_cycles(reader, stride, bytes) : 0);
+        if (cycles < least) {
+            least = cycles;
+            best = pads[i] / bytes;
+        }
+    }
+    return padded_strides(type, best, stride);
+}
+
+void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader)
+{
     if (p->buffer)
         return;
     tn_dtype dtype = held_dtype(type);
-    int64_t size = 1, bytes = (tn_dtype_bits(dtype) + 7) / 8;
-    for (int i = type->rank; i-- > 0;) {
-        p->stride[i] = size;
-        size *= type->extent[i].size;
-        if (i == type->rank - 1 && type->rank > 1 && size * bytes % 128 == 0)
-            size += PAD / bytes;
-    }
+    int64_t bytes = (tn_dtype_bits(dtype) + 7) / 8, size = choose_strides(type, bytes, &p->held->layout, reader, p->stride);
     tn_lvalue *buffer = gpu_shared(L, b, "shared", dtype, size);
     gpu_touch_shared(L, b, buffer, true);
     tn_lbuilder in = *b;
@@ -422,7 +490,8 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p
         touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
         memcpy(waiting, g->next.at, n * sizeof *waiting);
         g->next.len = 0;
-        gpu_share(L, b, &v->type, p);
+        tn_layout reader = known ? tn_layout_restrict(layout, v->type.rank, of->axis) : *layout;
+        gpu_share(L, b, &v->type, p, known ? &reader : NULL);
         for (size_t i = 0; i < n; i++)
             will_read(L, waiting[i]);
     }
