@@ -58,7 +58,8 @@ tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *optio
     TN_TRY(tn_lower(session, tile, machine, &loop));
     tn_pass_options pass = {.vector = machine->vector};
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
-    *out = (tn_exec_kernel){.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = tn_kernel_traps(loop)};
+    *out = (tn_exec_kernel){.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = tn_kernel_traps(loop),
+                            .threads = loop->threads, .shared = tn_loop_shared_bytes(loop)};
     out->nsizes = (int)loop->params.len - loop->nbuffers - 2; /* all but %begin, %end */
     return TN_OK;
 }
@@ -119,7 +120,7 @@ typedef struct batch {
     jmp_buf oom;
     tn_lfunc **funcs;
     size_t n;
-    tn_blob blob;
+    tn_blob blob, cubin;
     tn_status status;
 } batch;
 
@@ -136,14 +137,24 @@ static void session_start(tn_session *session, jmp_buf *oom)
     session->strings.arena = session->options.arena = &session->arena;
 }
 
+/* No data: there is no ptxas. */
+static tn_status assemble(tn_session *session, const tn_machine *machine, const tn_exec_options *options, const tn_blob *ptx, tn_blob *cubin)
+{
+    tn_ptxas_report report;
+    return tn_ptxas(session, options->architecture ? options->architecture : machine->name, ptx, cubin, &report);
+}
+
 static void emit_batch(void *context, size_t i)
 {
     const emission *e = context;
     batch *b = &e->batches[i];
     session_start(&b->session, &b->oom);
     b->status = TN_NO_MEMORY;
-    if (!setjmp(b->oom))
-        b->status = tn_llvm_emit(&b->session, b->funcs, b->n, e->exec->machine, TN_EMIT_OBJECT, e->options->level, &b->blob);
+    if (setjmp(b->oom))
+        return;
+    b->status = tn_llvm_emit(&b->session, b->funcs, b->n, e->exec->machine, e->exec->machine->gpu ? TN_EMIT_ASM : TN_EMIT_OBJECT, e->options->level, &b->blob);
+    if (b->status == TN_OK && e->exec->machine->gpu)
+        b->status = assemble(&b->session, e->exec->machine, e->options, &b->blob, &b->cubin);
 }
 
 /* A batch's diagnostics become the session's; its memory goes. */
@@ -153,15 +164,21 @@ static tn_status finish_batch(tn_exec *exec, batch *b)
         const tn_diag *d = &b->session.diags.at[i];
         if (d->severity == TN_ERROR)
             tn_error(exec->session, d->status, d->loc, "%s", d->message);
+        else if (d->severity == TN_NOTE)
+            tn_note(exec->session, d->loc, "%s", d->message);
         else
             tn_warning(exec->session, d->loc, "%s", d->message);
     }
     if (b->status == TN_NO_MEMORY && b->session.errors == 0)
         tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory to compile kernels");
-    if (b->status == TN_OK)
-        b->status = tn_jit_add_object(exec->session, exec->jit, b->blob.data, b->blob.size);
-    exec->code_bytes += b->blob.size;
-    free(b->blob.data);
+    exec->code_bytes += b->cubin.data ? b->cubin.size : b->blob.size;
+    if (exec->machine->gpu) {
+        exec->images[exec->nimages++] = (tn_exec_image){b->blob, b->cubin};
+    } else {
+        if (b->status == TN_OK)
+            b->status = tn_jit_add_object(exec->session, exec->jit, b->blob.data, b->blob.size);
+        free(b->blob.data);
+    }
     tn_arena_free(&b->session.arena);
     return b->status;
 }
@@ -175,6 +192,7 @@ static void deal(tn_exec *exec, emission *e)
     for (size_t i = 0; i < exec->kernels.len; i++) {
         batch *b = &e->batches[i % e->nbatches];
         b->funcs[b->n++] = (tn_lfunc *)(uintptr_t)exec->kernels.at[i].loop;
+        exec->kernels.at[i].image = (int)(i % e->nbatches);
     }
 }
 
@@ -195,7 +213,10 @@ tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options)
     size_t batches = threads == 1 ? 1 : threads * BATCHES_A_THREAD;
     emission e = {.exec = exec, .options = options, .nbatches = batches < exec->kernels.len ? batches : exec->kernels.len};
     double start = tn_seconds();
-    TN_TRY(tn_jit_new(exec->session, &exec->jit));
+    if (exec->machine->gpu)
+        exec->images = TN_NEW_ARRAY(&exec->session->arena, tn_exec_image, e.nbatches + 1);
+    else
+        TN_TRY(tn_jit_new(exec->session, &exec->jit));
     e.batches = TN_NEW_ARRAY(&exec->session->arena, batch, e.nbatches + 1);
     if (exec->kernels.len)
         deal(exec, &e);
@@ -207,7 +228,7 @@ tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options)
     }
     exec->emit_seconds = tn_seconds() - start;
     start = tn_seconds();
-    if (status == TN_OK)
+    if (status == TN_OK && !exec->machine->gpu)
         status = find_functions(exec);
     exec->link_seconds = tn_seconds() - start;
     return status;
@@ -223,6 +244,18 @@ static tn_status lower_all(tn_session *session, const tn_program *program, const
     return tn_plan_lower(exec, options);
 }
 
+static tn_status emit_cubin(tn_session *session, tn_lfunc *const *funcs, size_t n, const tn_exec *exec, const tn_exec_options *options, tn_blob *out)
+{
+    tn_blob ptx;
+    TN_TRY(tn_llvm_emit(session, funcs, n, exec->machine, TN_EMIT_ASM, options->level, &ptx));
+    tn_status status = assemble(session, exec->machine, options, &ptx, out);
+    free(ptx.data);
+    if (status != TN_OK || out->data)
+        return status;
+    return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "machine '%s': an object of it is a cubin, which only ptxas makes; it is neither in the PATH nor in $TENON_PTXAS, or it "
+                    "refused", exec->machine->name);
+}
+
 tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_emit what, tn_blob *out)
 {
     tn_exec exec;
@@ -230,6 +263,8 @@ tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_
     tn_lfunc **funcs = TN_NEW_ARRAY(&session->arena, tn_lfunc *, exec.kernels.len + 1);
     for (size_t i = 0; i < exec.kernels.len; i++)
         funcs[i] = (tn_lfunc *)(uintptr_t)exec.kernels.at[i].loop;
+    if (exec.machine->gpu && what == TN_EMIT_OBJECT)
+        return emit_cubin(session, funcs, exec.kernels.len, &exec, options, out);
     return tn_llvm_emit(session, funcs, exec.kernels.len, exec.machine, what, options->level, out);
 }
 

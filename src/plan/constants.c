@@ -90,13 +90,15 @@ tn_status tn_plan_constants(tn_exec *exec)
         TN_TRY(static_bytes(exec, (int)b, &n, &bytes));
         if (constant && buffer->constant)
             TN_TRY(place_constant(exec, (int)b, n, bytes));
+        else if (exec->machine->gpu) /* its memory is there, not here */
+            exec->buffers[b].fixed_bytes = bytes, exec->owned_bytes += bytes;
         else if (!own(exec, (int)b, bytes))
             return TN_NO_MEMORY;
     }
     return TN_OK;
 }
 
-void tn_plan_constants_free(tn_exec *exec)
+void tn_exec_drop_constants(tn_exec *exec)
 {
     for (size_t b = 0; exec->buffers && b < exec->program->buffers.len; b++)
         if (exec->buffers[b].owned) {

@@ -5,13 +5,14 @@
 
 static tn_status make(tn_exec *exec, const tn_exec_options *options)
 {
-    const char *refusal = tn_machine_refusal(&exec->session->arena, exec->machine);
+    const char *refusal = exec->machine->gpu ? NULL : tn_machine_refusal(&exec->session->arena, exec->machine);
     if (refusal)
         return tn_error(exec->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal);
     TN_TRY(tn_plan_steps(exec));
     TN_TRY(tn_plan_lower(exec, options));
     tn_plan_lifetimes(exec);
-    tn_plan_mark_misaligned(exec);
+    if (!exec->machine->gpu) /* there constants lie where they are copied to */
+        tn_plan_mark_misaligned(exec);
     TN_TRY(tn_plan_link(exec, options));
     return tn_plan_constants(exec);
 }
@@ -19,7 +20,7 @@ static tn_status make(tn_exec *exec, const tn_exec_options *options)
 tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out)
 {
     tn_exec *exec = TN_NEW(&session->arena, tn_exec);
-    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse,
+    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse, .device = options->device,
                       .machine = options->machine ? options->machine : tn_machine_find(NULL)};
     exec->slots.arena = &session->arena;
     tn_status status = make(exec, options);
@@ -35,7 +36,12 @@ void tn_exec_free(tn_exec *exec)
 {
     if (!exec)
         return;
-    tn_plan_constants_free(exec);
+    tn_exec_drop_constants(exec);
+    for (size_t i = 0; i < exec->nimages; i++) {
+        free(exec->images[i].ptx.data);
+        free(exec->images[i].cubin.data);
+    }
+    exec->nimages = 0;
     if (exec->jit)
         tn_jit_free(exec->jit);
     exec->jit = NULL;

@@ -8,7 +8,7 @@
 tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options);
 /* compile.c: one kernel to loops, through the passes; all of *out but the code and where the sizes come from. Changes `tile`. */
 tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *options, const tn_machine *machine, tn_kernel *tile, tn_exec_kernel *out);
-/* compile.c: machine code of exec->kernels, linked. */
+/* compile.c: machine code of exec->kernels, linked; for a GPU exec->images. */
 tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options);
 /* steps.c: blocks, steps, positions, symbols, groups. */
 tn_status tn_plan_steps(tn_exec *exec);
@@ -21,7 +21,6 @@ bool tn_plan_same_place(const tn_kernel *kernel, int out, int in);
 tn_status tn_plan_constants(tn_exec *exec);
 /* constants.c: kernels that read a constant which starts between elements get to know it; before code is made. */
 void tn_plan_mark_misaligned(tn_exec *exec);
-void tn_plan_constants_free(tn_exec *exec);
 
 /* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */
 const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i);

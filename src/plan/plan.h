@@ -28,7 +28,15 @@ typedef struct tn_exec_kernel {
     int *size;              /* symbol slot of each size parameter */
     int64_t scratch;        /* bytes a worker; -1: depends on the sizes */
     bool traps;             /* scratch begins with the line of a failed check */
+    int threads;            /* of a CTA, on a GPU */
+    int64_t shared;         /* bytes of its shared memory */
+    int image;              /* of exec->images, that has it */
 } tn_exec_kernel;
+
+/* Code of a batch of kernels for a GPU: PTX with a NUL behind it, and what ptxas makes of it where there is one, else no data. */
+typedef struct tn_exec_image {
+    tn_blob ptx, cubin;
+} tn_exec_image;
 
 typedef struct tn_exec_step {
     const tn_step *step;
@@ -55,8 +63,8 @@ typedef struct tn_exec_buffer {
     bool planned;       /* has a place in its group's segment */
     int same_as;        /* shares the memory of this buffer (in place), -1 */
     int first, last;    /* lifetime, positions */
-    const void *fixed;  /* constants (at any byte) and persistent buffers: where they lie; NULL else */
-    size_t fixed_bytes;
+    const void *fixed;  /* constants (at any byte) and persistent buffers: where they lie; NULL else. For a GPU constants alone, until they are loaded */
+    size_t fixed_bytes; /* of a constant or persistent buffer */
     bool owned;         /* `fixed` is ours to free */
 } tn_exec_buffer;
 
@@ -73,7 +81,8 @@ typedef struct tn_exec_options {
     int level;                 /* LLVM code generation 0-3 */
     bool verify;               /* Tile IR before lowering, Loop IR after every pass */
     bool no_reuse;             /* every buffer has memory of its own: a plan at fault shows by comparison */
-    const char *architecture;  /* of a user's kernel for a GPU: what ptxas assembles for; NULL: the machine's */
+    const char *architecture;  /* of a GPU: what ptxas assembles for; NULL: the machine's */
+    int device;                /* the GPU that it runs on */
 } tn_exec_options;
 
 typedef struct tn_exec {
@@ -81,6 +90,10 @@ typedef struct tn_exec {
     const tn_program *program;
     const tn_machine *machine;
     tn_jit *jit;
+    tn_exec_image *images;     /* for a GPU */
+    size_t nimages;
+    int device;
+    struct tn_exec_gpu *gpu;   /* src/run: loaded on the GPU; NULL: not yet, or for a CPU */
     TN_VEC(tn_exec_symbol) symbols; /* by slot */
     tn_map slots;              /* symbol name (interned pointer) -> slot + 1 */
     TN_VEC(tn_exec_kernel) kernels;
@@ -101,9 +114,12 @@ typedef struct tn_exec {
 
 /* Compiles every distinct kernel of `program`, links it into this process, plans what does not depend on sizes, and leaves constants ready but
  * for what `init` steps write (src/run runs those). `program` and `session` must outlive the executable.
+ * For a GPU's machine the code is kept as PTX and cubins, which src/run loads, whether there is a GPU or not.
  * TN_UNSUPPORTED: an operation has no lowering, or this CPU can't run the machine; TN_NO_MEMORY. Freed with tn_exec_free. */
 tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out);
-void tn_exec_free(tn_exec *exec); /* NULL is allowed */
+void tn_exec_free(tn_exec *exec); /* NULL is allowed. What src/run loaded of it is unloaded before */
+/* Gives back the host's copies of constants that the executable owns: they are on a GPU now. */
+void tn_exec_drop_constants(tn_exec *exec);
 
 /* Lowers and compiles the distinct kernels into one text or object, in program order. For `tenon compile`. */
 tn_status tn_exec_emit(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_emit what, tn_blob *out);

@@ -104,6 +104,7 @@ void tn_gpu_pool_drop(tn_gpu_pool *pool);
 tn_status tn_gpu_pool_take(tn_session *session, tn_gpu_pool *pool, int64_t bytes, CUstream stream, CUdeviceptr *out);
 /* `stream`: where the block was used last. 0 is allowed. */
 void tn_gpu_pool_give(tn_gpu_pool *pool, CUdeviceptr memory, CUstream stream);
+void tn_gpu_pool_give_idle(tn_gpu_pool *pool, CUdeviceptr memory); /* no work on it is under way */
 /* Before a stream ends: what was given back on it may be used anywhere. The stream has been waited for. */
 void tn_gpu_pool_forget(tn_gpu_pool *pool, CUstream stream);
 /* Gives unused blocks back to the driver. */

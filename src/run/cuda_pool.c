@@ -218,10 +218,8 @@ static bool mark(tn_gpu_pool *pool, block *b, CUstream stream)
     return v.result == CUDA_SUCCESS;
 }
 
-void tn_gpu_pool_give(tn_gpu_pool *pool, CUdeviceptr memory, CUstream stream)
+static block *take_used(tn_gpu_pool *pool, CUdeviceptr memory)
 {
-    if (!memory)
-        return;
     pthread_mutex_lock(&pool->lock);
     block **at = bucket_of_address(pool, memory), *b;
     while (*at && (*at)->at != memory)
@@ -231,15 +229,30 @@ void tn_gpu_pool_give(tn_gpu_pool *pool, CUdeviceptr memory, CUstream stream)
     *at = b->next;
     pool->info.used -= b->bytes;
     pthread_mutex_unlock(&pool->lock);
-    int64_t class = b->bytes;
-    if (!mark(pool, b, stream))
-        return;
+    return b;
+}
+
+static void keep_unused(tn_gpu_pool *pool, block *b, CUstream stream, bool idle)
+{
     pthread_mutex_lock(&pool->lock);
     b->stream = stream;
-    b->idle = false;
-    put(bucket_of_class(pool, class), b);
-    pool->info.unused += class;
+    b->idle = idle;
+    put(bucket_of_class(pool, b->bytes), b);
+    pool->info.unused += b->bytes;
     pthread_mutex_unlock(&pool->lock);
+}
+
+void tn_gpu_pool_give(tn_gpu_pool *pool, CUdeviceptr memory, CUstream stream)
+{
+    block *b = memory ? take_used(pool, memory) : NULL;
+    if (b && mark(pool, b, stream))
+        keep_unused(pool, b, stream, false);
+}
+
+void tn_gpu_pool_give_idle(tn_gpu_pool *pool, CUdeviceptr memory)
+{
+    if (memory)
+        keep_unused(pool, take_used(pool, memory), NULL, true);
 }
 
 void tn_gpu_pool_forget(tn_gpu_pool *pool, CUstream stream)

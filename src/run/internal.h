@@ -4,8 +4,11 @@
 
 #include "run/run.h"
 
-/* Aligned memory, freed with free; NULL after a diagnostic. */
+/* Aligned memory of the host, freed with free; NULL after a diagnostic. */
+void *tn_state_host_memory(struct tn_context *s, int64_t bytes);
+/* Memory where kernels run; NULL after a diagnostic. Given back with tn_state_give, which takes NULL. */
 void *tn_state_memory(struct tn_context *s, int64_t bytes);
+void tn_state_give(struct tn_context *s, void *memory);
 /* Checks inputs, solves their shapes, and lays out group 0, unless all is as in the last run. */
 tn_status tn_state_bind(struct tn_context *s, const DLTensor *inputs, size_t ninputs);
 tn_status tn_state_plan_group(struct tn_context *s, int group);
@@ -15,10 +18,13 @@ tn_status tn_state_plan_step(struct tn_context *s, int step);
 tn_status tn_state_run_block(struct tn_context *s, int block);
 
 /* tensors.c: memory of inputs and outputs. */
+/* Can a run use a tensor that lies there? */
+tn_status tn_state_check_device(struct tn_context *s, const char *what, int i, DLDevice device);
 tn_status tn_state_take_inputs(struct tn_context *s, const DLTensor *inputs);
 /* Outputs whose size is known with `group`: the caller's memory, ours, or a copy's. */
 tn_status tn_state_take_outputs(struct tn_context *s, int group);
-void tn_state_give_outputs(struct tn_context *s); /* copies what was computed elsewhere into the caller's memory */
+/* Copies what was computed elsewhere into the caller's memory. On a GPU it waits, if the run has tensors of the host or no stream of the caller's. */
+tn_status tn_state_give_outputs(struct tn_context *s);
 void tn_state_drop_outputs(struct tn_context *s); /* after a failure: frees what this run allocated */
 
 /* launch.c: how the values of a launch become parameters of the code. */
@@ -37,5 +43,13 @@ tn_status tn_launch_map_check(const tn_launch_map *map, const int64_t grid[3], c
 int64_t tn_launch_map_size(const tn_launch_map *map, int i, const int64_t grid[3], const tn_kernel_value *values); /* parameter i of the sizes */
 tn_status tn_launch_failed_assertion(const tn_code *code, const tn_kernel *kernel, int64_t number, char *error, size_t size);
 tn_status tn_launch_refuse(char *error, size_t size, tn_status status, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* ---- GPUs (device.c, replay.c) ---- */
+
+/* An output in the pool's memory, dense; freed by tn_device_tensor_free. */
+tn_status tn_device_tensor_new(struct tn_context *s, int64_t bytes, const int64_t *dims, int rank, tn_dtype dtype, DLTensor *out);
+void tn_device_tensor_free(DLTensor *tensor);
+/* After a run that was left by a jump. */
+void tn_state_stop_recording(struct tn_context *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* What runs once: packing of weights and whatever else depends on constants alone. */
 #include <stdlib.h>
 
-#include "run/internal.h"
+#include "run/device.h"
 
 /* Buffers of the init steps that are not kept have memory while they run. */
 static tn_status prepare_buffers(struct tn_context *s, const tn_step *step)
@@ -39,19 +39,30 @@ static tn_status run_init(struct tn_context *s)
     return tn_state_run_block(s, exec->init_block);
 }
 
+static tn_status loaded(tn_exec *exec, double start)
+{
+    if (exec->gpu)
+        tn_device_loaded(exec);
+    exec->load_seconds = tn_seconds() - start;
+    return TN_OK;
+}
+
 tn_status tn_exec_load(tn_session *session, tn_exec *exec, tn_pool *pool)
 {
     struct tn_context *s;
     double start = tn_seconds();
+    if (exec->machine->gpu)
+        TN_TRY(tn_device_load(session, exec));
     if (exec->blocks.at[exec->init_block].n == 0)
-        return TN_OK;
+        return loaded(exec, start);
     if (tn_state_new(exec, pool, &s) != TN_OK)
         return tn_error(session, TN_NO_MEMORY, TN_NO_LOC, "no memory to prepare the constants");
     s->session.arena.on_oom = session->arena.on_oom;
     tn_status status = run_init(s);
+    if (status == TN_OK && s->gpu)
+        status = tn_gpu_wait(&s->session, s->gpu->exec->gpu, s->gpu->stream);
     for (size_t i = 0; i < s->session.diags.len; i++)
         tn_error(session, s->session.diags.at[i].status, s->session.diags.at[i].loc, "%s", s->session.diags.at[i].message);
     tn_state_free(s);
-    exec->load_seconds = tn_seconds() - start;
-    return status;
+    return status == TN_OK ? loaded(exec, start) : status;
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/internal.h"
+#include "run/device.h"
 
 /* Below this much work a second thread costs more than it brings. */
 static const double share_ns = 6000;
@@ -67,10 +67,17 @@ static tn_status run_kernel(struct tn_context *s, int index)
 
 /* ---- other steps ----------------------------------------------------------------------------------------------------------- */
 
-static int64_t read_scalar(const struct tn_context *s, int buffer)
+static tn_status read_scalar(struct tn_context *s, int buffer, int64_t *out)
 {
     tn_dtype dtype = s->exec->program->buffers.at[buffer].type.dtype;
-    return tn_number_to_int(dtype, tn_number_load(dtype, s->pointer[buffer], 0));
+    int64_t copy[2] = {0, 0};
+    const void *at = s->pointer[buffer];
+    if (s->gpu) {
+        TN_TRY(tn_device_read(s, at, copy, tn_min((int64_t)sizeof copy, s->layout.bytes[buffer])));
+        at = copy;
+    }
+    *out = tn_number_to_int(dtype, tn_number_load(dtype, at, 0));
+    return TN_OK;
 }
 
 static tn_status run_copy(struct tn_context *s, const tn_step *step)
@@ -84,8 +91,9 @@ static tn_status run_copy(struct tn_context *s, const tn_step *step)
 
 static tn_status run_define(struct tn_context *s, const tn_exec_step *step)
 {
-    int64_t value = read_scalar(s, step->step->args[0]);
+    int64_t value;
     int group = step->defines;
+    TN_TRY(read_scalar(s, step->step->args[0], &value));
     TN_TRY(tn_values_define(&s->session, &s->values, step, value));
     if (!s->valid[group] || s->defined[group] != value) {
         for (int g = group; g < s->exec->ngroups; g++) /* what comes later may depend on it */
@@ -99,8 +107,10 @@ static tn_status run_define(struct tn_context *s, const tn_exec_step *step)
 static tn_status run_while(struct tn_context *s, const tn_exec_step *step)
 {
     for (;;) {
+        int64_t on;
         TN_TRY(tn_state_run_block(s, step->blocks[0]));
-        if (!read_scalar(s, step->step->args[0]))
+        TN_TRY(read_scalar(s, step->step->args[0], &on));
+        if (!on)
             return TN_OK;
         TN_TRY(tn_state_run_block(s, step->blocks[1]));
     }
@@ -108,7 +118,8 @@ static tn_status run_while(struct tn_context *s, const tn_exec_step *step)
 
 static tn_status run_choice(struct tn_context *s, const tn_exec_step *step)
 {
-    int64_t choice = read_scalar(s, step->step->args[0]);
+    int64_t choice;
+    TN_TRY(read_scalar(s, step->step->args[0], &choice));
     if (step->step->kind == TN_STEP_IF)
         choice = choice ? 0 : 1;
     else if (choice < 0 || choice >= step->nblocks)
@@ -120,8 +131,8 @@ static tn_status run_step(struct tn_context *s, int index)
 {
     const tn_exec_step *step = &s->exec->steps.at[index];
     switch (step->step->kind) {
-    case TN_STEP_KERNEL: return run_kernel(s, index);
-    case TN_STEP_COPY: return run_copy(s, step->step);
+    case TN_STEP_KERNEL: return s->gpu ? tn_device_step(s, index) : run_kernel(s, index);
+    case TN_STEP_COPY: return s->gpu ? tn_device_step(s, index) : run_copy(s, step->step);
     case TN_STEP_DEFINE: return run_define(s, step);
     case TN_STEP_WHILE: return run_while(s, step);
     case TN_STEP_IF:
@@ -132,9 +143,11 @@ static tn_status run_step(struct tn_context *s, int index)
 
 static tn_status time_step(struct tn_context *s, int index)
 {
-    double start = tn_seconds();
-    tn_status status = run_step(s, index);
-    double taken = tn_seconds() - start;
+    double start = tn_seconds(), taken;
+    bool apart = s->gpu && s->exec->steps.at[index].step->nblocks == 0; /* events are for one thing at a time */
+    tn_status status = apart ? tn_device_time(s, run_step, index, &taken) : run_step(s, index);
+    if (!apart)
+        taken = tn_seconds() - start;
     tn_step_time *t = &s->time[index];
     t->least = t->runs == 0 || taken < t->least ? taken : t->least;
     t->seconds += taken;
@@ -145,8 +158,14 @@ static tn_status time_step(struct tn_context *s, int index)
 tn_status tn_state_run_block(struct tn_context *s, int block)
 {
     const tn_exec_block *b = &s->exec->blocks.at[block];
-    for (int i = 0; i < b->n; i++)
-        TN_TRY(s->profiling ? time_step(s, b->step[i]) : run_step(s, b->step[i]));
+    for (int i = 0; i < b->n;) {
+        const section *at = s->gpu ? &s->gpu->section[b->step[i]] : NULL;
+        if (at && at->n > 0 && !s->profiling)
+            TN_TRY(tn_replay_section(s, &b->step[i], at));
+        else
+            TN_TRY(s->profiling ? time_step(s, b->step[i]) : run_step(s, b->step[i]));
+        i += at && at->n > 0 && !s->profiling ? at->n : 1;
+    }
     return TN_OK;
 }
 
@@ -174,9 +193,11 @@ static tn_status run(struct tn_context *s, const DLTensor *inputs, size_t ninput
     TN_TRY(tn_state_bind(s, inputs, ninputs));
     TN_TRY(tn_state_take_inputs(s, inputs));
     TN_TRY(tn_state_take_outputs(s, 0));
-    TN_TRY(tn_state_run_block(s, s->exec->main_block));
-    tn_state_give_outputs(s);
-    return TN_OK;
+    if (s->gpu && s->gpu->timed && !s->profiling)
+        TN_TRY(tn_device_time(s, tn_state_run_block, s->exec->main_block, &s->gpu->seconds));
+    else
+        TN_TRY(tn_state_run_block(s, s->exec->main_block));
+    return tn_state_give_outputs(s);
 }
 
 tn_status tn_state_run(struct tn_context *s, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs)
@@ -184,15 +205,32 @@ tn_status tn_state_run(struct tn_context *s, const DLTensor *inputs, size_t ninp
     forget_diagnostics(s);
     s->outputs = outputs;
     memset(s->ours, 0, sizeof *s->ours * (size_t)s->exec->noutputs);
+    if (s->gpu) {
+        s->gpu->host_tensors = false;
+        s->gpu->seconds = -1;
+    }
     tn_status status = run(s, inputs, ninputs, noutputs);
+    if (status != TN_OK && s->gpu)
+        tn_device_wait_quietly(s); /* the caller's memory is the caller's again */
     if (status != TN_OK)
         tn_state_drop_outputs(s);
     s->outputs = NULL;
     return status;
 }
 
+void tn_state_time_runs(struct tn_context *s, bool on)
+{
+    if (s->gpu)
+        s->gpu->timed = on;
+}
+
+double tn_state_seconds(const struct tn_context *s) { return s->gpu ? s->gpu->seconds : -1; }
+
 void tn_state_abandon(struct tn_context *s)
 {
+    tn_state_stop_recording(s);
+    if (s->gpu)
+        tn_device_wait_quietly(s);
     tn_state_drop_outputs(s);
     s->outputs = NULL;
     s->bound = false;

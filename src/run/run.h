@@ -1,4 +1,4 @@
-/* Running an executable on this CPU: the worker pool, and the state of one run. */
+/* Running an executable on this CPU or a GPU: the worker pool, and the state of one run. */
 #ifndef TN_RUN_H
 #define TN_RUN_H
 
@@ -18,8 +18,13 @@ int tn_pool_run(tn_pool *pool, int64_t n, int threads, tn_pool_fn fn, void *cont
 
 /* ---- running ------------------------------------------------------------------------------------------------------------ */
 
-/* Runs the `init` steps: once, after tn_exec_new and before any context. */
+/* Puts code and constants on the GPU, if the executable is for one, and runs the `init` steps: once, after tn_exec_new and before any context.
+ * TN_UNSUPPORTED: there is no such GPU; TN_NO_MEMORY. */
 tn_status tn_exec_load(tn_session *session, tn_exec *exec, tn_pool *pool);
+void tn_exec_unload(tn_exec *exec); /* before tn_exec_free, also after a failure; NULL is allowed */
+
+/* Device types of DLPack. */
+enum { TN_DEVICE_CPU = 1, TN_DEVICE_CUDA = 2, TN_DEVICE_CUDA_HOST = 3, TN_DEVICE_CUDA_MANAGED = 13 };
 
 /* Everything that one run needs of its own; one thread at a time. Several contexts of one executable may run at once; they share the pool. */
 typedef struct tn_launch {
@@ -62,6 +67,7 @@ struct tn_context {
     DLTensor *outputs;   /* of the run in progress */
     bool *ours;          /* by output: allocated by this run */
     const char *error_text;
+    struct tn_gpu_run *gpu; /* device.h: of an executable for a GPU, where pointers are its addresses; NULL: of one for the CPU */
 };
 
 tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **out);
@@ -75,6 +81,11 @@ tn_status tn_state_prepare(struct tn_context *state, const DLTensor *inputs, siz
 /* Shape of an output as far as it is known: -1 where only a run tells. */
 void tn_state_output_shape(const struct tn_context *state, int output, int64_t *dims);
 void tn_state_release(DLTensor *tensor);
+/* See tn_context_set_stream. */
+tn_status tn_state_set_stream(struct tn_context *state, void *stream);
+/* From now on each run's time on the GPU is measured, which waits for its end. Negative: not measured, or a CPU. */
+void tn_state_time_runs(struct tn_context *state, bool on);
+double tn_state_seconds(const struct tn_context *state);
 
 /* ---- kernels of users (launch.c) ------------------------------------------------------------------------------------------- */
 
@@ -107,6 +118,21 @@ int64_t tn_launch_bits(tn_dtype dtype, tn_kernel_value value);
 /* Does the launch keep what the values' types promise? */
 tn_status tn_launch_check(const tn_launch_value *described, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, char *error, size_t error_size);
 int64_t tn_launcher_scratch(const tn_launcher *launcher); /* bytes that a worker had at most so far, or will have */
+
+/* launch_gpu.c: a kernel on a GPU, ready to be launched by any number of threads. */
+typedef struct tn_gpu_launcher tn_gpu_launcher;
+struct tn_gpu;
+/* As tn_launcher_new; loads the code. `missing`: why GPU `device` can't run it (arena-owned; launches say so), NULL: it can. */
+tn_status tn_gpu_launcher_new(tn_session *session, const tn_code *code, const tn_kernel *kernel, int device, const char *missing, const tn_launch_value *values, size_t nvalues,
+                              tn_gpu_launcher **out);
+void tn_gpu_launcher_free(tn_gpu_launcher *launcher); /* NULL is allowed */
+/* See tn_kernel_launch_on, tn_kernel_wait. What is wrong goes as text into `error`. */
+tn_status tn_gpu_launcher_run(const tn_gpu_launcher *launcher, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, void *stream, char *error, size_t error_size);
+tn_status tn_gpu_launcher_wait(const tn_gpu_launcher *launcher, void *stream, char *error, size_t error_size);
+/* NULL: it can't run. */
+const struct tn_gpu *tn_gpu_launcher_gpu(const tn_gpu_launcher *launcher);
+/* Registers of a thread and bytes that did not fit into them, as the driver says, else ptxas; false: nobody says. */
+bool tn_gpu_launcher_registers(const tn_gpu_launcher *launcher, int *registers, int *spill_bytes);
 
 /* Estimated nanoseconds of a user's kernel on one core. bits: of a number parameter by name, or the size of the grid; false: unknown. */
 double tn_user_kernel_work(const tn_kernel *kernel, bool (*bits)(void *context, const char *name, int64_t *out), void *context);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/internal.h"
+#include "run/device.h"
 
 static tn_arena *arena_of(struct tn_context *state) { return &state->arena; }
 
@@ -52,13 +52,19 @@ tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **o
     s->exec = exec;
     s->pool = pool;
     s->arena.on_oom = &oom;
+    s->session.arena.on_oom = &oom;
     s->session.strings.arena = s->session.options.arena = &s->session.arena;
     if (setjmp(oom)) {
         tn_state_free(s);
         return TN_NO_MEMORY;
     }
     make_arrays(s);
-    s->arena.on_oom = NULL;
+    tn_status status = exec->gpu ? tn_device_run_new(s) : TN_OK;
+    if (status != TN_OK) {
+        tn_state_free(s);
+        return status;
+    }
+    s->arena.on_oom = s->session.arena.on_oom = NULL;
     *out = s;
     return TN_OK;
 }
@@ -67,10 +73,14 @@ void tn_state_free(struct tn_context *s)
 {
     if (!s)
         return;
+    if (s->gpu)
+        tn_device_wait_quietly(s);
     for (int g = 0; s->segment && g < s->exec->ngroups; g++)
-        free(s->segment[g]);
+        tn_state_give(s, s->segment[g]);
     for (size_t b = 0; s->staging && b < s->exec->program->buffers.len; b++)
-        free(s->staging[b]);
+        tn_state_give(s, s->staging[b]);
+    if (s->gpu)
+        tn_device_run_free(s);
     for (int w = 0; s->scratch && w < tn_pool_threads(s->pool); w++)
         free(s->scratch[w]);
     tn_arena_free(&s->session.arena);
@@ -81,7 +91,7 @@ void tn_state_free(struct tn_context *s)
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
-void *tn_state_memory(struct tn_context *s, int64_t bytes)
+void *tn_state_host_memory(struct tn_context *s, int64_t bytes)
 {
     size_t rounded = ((size_t)tn_max(bytes, 1) + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
     void *memory = tn_alloc_tensor(rounded);
@@ -90,13 +100,31 @@ void *tn_state_memory(struct tn_context *s, int64_t bytes)
     return memory;
 }
 
+void *tn_state_memory(struct tn_context *s, int64_t bytes)
+{
+    CUdeviceptr memory;
+    if (!s->gpu)
+        return tn_state_host_memory(s, bytes);
+    return tn_gpu_pool_take(&s->session, s->gpu->exec->pool, bytes, s->gpu->stream, &memory) == TN_OK ? (void *)(uintptr_t)memory : NULL;
+}
+
+void tn_state_give(struct tn_context *s, void *memory)
+{
+    if (s->gpu)
+        tn_gpu_pool_give(s->gpu->exec->pool, tn_gpu_address(memory), s->gpu->stream);
+    else
+        free(memory);
+}
+
 /* A segment grows when a run needs more; it is not given back before the context ends. */
 static tn_status ensure_segment(struct tn_context *s, int group)
 {
     int64_t wanted = s->layout.segment[group];
     if (wanted > s->segment_size[group]) {
-        free(s->segment[group]);
+        void *old = s->segment[group];
         s->segment_size[group] = 0;
+        s->segment[group] = NULL;
+        tn_state_give(s, old);
         s->segment[group] = tn_state_memory(s, wanted);
         if (!s->segment[group])
             return TN_NO_MEMORY;
@@ -115,7 +143,7 @@ static tn_status ensure_scratch(struct tn_context *s, int64_t wanted)
     s->scratch_size = 0;
     for (int w = 0; w < tn_pool_threads(s->pool); w++) {
         free(s->scratch[w]);
-        s->scratch[w] = tn_state_memory(s, wanted);
+        s->scratch[w] = tn_state_host_memory(s, wanted);
         if (!s->scratch[w])
             return TN_NO_MEMORY;
     }
@@ -154,12 +182,14 @@ static tn_status plan_launch(struct tn_context *s, int index)
     tn_launch *l = &s->launch[index];
     for (int i = 0; i < kernel->nsizes; i++)
         l->sizes[i] = s->values.value[kernel->size[i]];
-    if (!count_programs(s, kernel->tile, &l->programs) || !find_scratch(s, step->kernel, l))
+    if (!count_programs(s, kernel->tile, &l->programs) || (!s->gpu && !find_scratch(s, step->kernel, l)))
         return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: its grid or scratch memory overflows for these sizes", step->name);
-    l->work = tn_kernel_work(kernel->tile, &s->values);
     l->traffic = 0;
     for (int a = 0; a < step->step->nargs; a++)
         l->traffic += s->layout.bytes[step->step->args[a]];
+    if (s->gpu)
+        return TN_OK;
+    l->work = tn_kernel_work(kernel->tile, &s->values);
     return ensure_scratch(s, l->scratch);
 }
 
@@ -213,9 +243,7 @@ static tn_status check_input(struct tn_context *s, int i, const DLTensor *input)
     const tn_value *value = s->exec->program->graph->body->arg[i];
     const char *name = value->name ? value->name : "";
     tn_dtype dtype = tn_dtype_from_dlpack(input->dtype);
-    if (input->device.device_type != 1)
-        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "input %d '%s': expected memory of the CPU (device 1), found device %d", i, name,
-                        input->device.device_type);
+    TN_TRY(tn_state_check_device(s, "input", i, input->device));
     if (dtype != value->type.dtype)
         return tn_error(&s->session, TN_INVALID, TN_NO_LOC, "input %d '%s': expected elements of type %s, found %s", i, name,
                         tn_dtype_text(value->type.dtype), dtype == TN_NO_DTYPE ? "a type that Tenon lacks" : tn_dtype_text(dtype));

@@ -1,8 +1,8 @@
-/* Inputs and outputs as the caller has them: used where they lie if dense and aligned, else through a copy. */
+/* Inputs and outputs as the caller has them: used where they lie if they are dense and aligned, and where kernels run; else through a copy. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/internal.h"
+#include "run/device.h"
 
 static size_t element_align(tn_dtype dtype)
 {
@@ -25,9 +25,28 @@ static bool is_dense(const DLTensor *t)
 
 static char *data_of(const DLTensor *t) { return (char *)t->data + t->byte_offset; }
 
-static bool usable(const DLTensor *t, tn_dtype dtype)
+static bool on_gpu(DLDevice device) { return device.device_type == TN_DEVICE_CUDA || device.device_type == TN_DEVICE_CUDA_MANAGED; }
+
+/* Device 0 is what a cleared DLTensor says, as outputs without data may. */
+static bool on_host(const struct tn_context *s, DLDevice device)
 {
-    return is_dense(t) && (uintptr_t)data_of(t) % element_align(dtype) == 0;
+    return device.device_type == TN_DEVICE_CPU || (s->gpu && device.device_type == TN_DEVICE_CUDA_HOST);
+}
+
+tn_status tn_state_check_device(struct tn_context *s, const char *what, int i, DLDevice device)
+{
+    if (on_host(s, device) || (s->gpu && on_gpu(device) && device.device_id == s->exec->device))
+        return TN_OK;
+    if (!s->gpu)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "%s %d: expected memory of the CPU (device 1), found device %d", what, i, device.device_type);
+    return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "%s %d: expected memory of the CPU (device 1) or of GPU %d (device 2), found device %d, number %d", what, i,
+                    s->exec->device, device.device_type, device.device_id);
+}
+
+/* A kernel for a GPU may load 16 bytes at once from where its tensors begin, as far as its own memory is aligned. */
+static bool usable(const struct tn_context *s, const DLTensor *t, tn_dtype dtype)
+{
+    return is_dense(t) && (s->gpu != NULL) == on_gpu(t->device) && (uintptr_t)data_of(t) % element_align(dtype) == 0;
 }
 
 /* Copies between a dense array and a tensor of any strides, element by element along the last axis. */
@@ -53,11 +72,51 @@ static void copy(const DLTensor *t, tn_dtype dtype, int64_t bytes, void *dense, 
         copy_strided(t, 0, (size_t)tn_dtype_bits(dtype) / 8, data_of(t), &at, to_dense);
 }
 
+/* Host memory for the dense form of a tensor of the host that goes to or comes from a GPU. */
+static tn_status stage_host(struct tn_context *s, int buffer)
+{
+    struct tn_gpu_run *r = s->gpu;
+    int64_t wanted = s->layout.bytes[buffer];
+    if (!r->host[buffer] || wanted > r->host_size[buffer]) {
+        free(r->host[buffer]);
+        r->host[buffer] = tn_state_host_memory(s, wanted);
+        r->host_size[buffer] = wanted;
+    }
+    return r->host[buffer] ? TN_OK : TN_NO_MEMORY;
+}
+
+static tn_status no_strides(struct tn_context *s, const char *what, int i)
+{
+    return tn_error(&s->session, TN_UNSUPPORTED, TN_NO_LOC, "%s %d: a tensor on a GPU must be dense, and aligned to its elements", what, i);
+}
+
+/* To where kernels run. */
+static tn_status bring(struct tn_context *s, int i, const DLTensor *t, tn_dtype dtype, int buffer)
+{
+    int64_t bytes = s->layout.bytes[buffer];
+    const void *dense = data_of(t);
+    if (!s->gpu) {
+        copy(t, dtype, bytes, s->staging[buffer], true);
+        return TN_OK;
+    }
+    if (on_gpu(t->device))
+        return no_strides(s, "input", i);
+    if (!is_dense(t)) {
+        TN_TRY(stage_host(s, buffer));
+        copy(t, dtype, bytes, s->gpu->host[buffer], true);
+        dense = s->gpu->host[buffer];
+    }
+    s->gpu->host_tensors = true;
+    return tn_gpu_copy_in(&s->session, s->gpu->exec->gpu, tn_gpu_address(s->staging[buffer]), dense, bytes, s->gpu->stream);
+}
+
 static tn_status stage(struct tn_context *s, int buffer)
 {
     int64_t wanted = s->layout.bytes[buffer];
     if (!s->staging[buffer] || wanted > s->staging_size[buffer]) {
-        free(s->staging[buffer]);
+        void *old = s->staging[buffer];
+        s->staging[buffer] = NULL;
+        tn_state_give(s, old);
         s->staging[buffer] = tn_state_memory(s, wanted);
         s->staging_size[buffer] = wanted;
     }
@@ -73,13 +132,12 @@ static tn_status take_input(struct tn_context *s, int i, const DLTensor *input)
         return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "input %d: its data is NULL", i);
     if (!is_dense(input) && tn_dtype_bits(dtype) < 8)
         return tn_error(&s->session, TN_UNSUPPORTED, TN_NO_LOC, "input %d: elements of less than a byte must be dense", i);
-    if (usable(input, dtype)) {
+    if (usable(s, input, dtype)) {
         s->pointer[buffer] = data_of(input);
         return TN_OK;
     }
     TN_TRY(stage(s, buffer));
-    copy(input, dtype, s->layout.bytes[buffer], s->staging[buffer], true);
-    return TN_OK;
+    return bring(s, i, input, dtype, buffer);
 }
 
 tn_status tn_state_take_inputs(struct tn_context *s, const DLTensor *inputs)
@@ -102,11 +160,16 @@ static tn_status allocate(struct tn_context *s, int o, const int64_t *dims, int6
 {
     const tn_type *type = output_type(s, o);
     int64_t head = ((int64_t)sizeof(int64_t) * tn_max(type->rank, 1) + TN_ALIGN - 1) & -(int64_t)TN_ALIGN;
-    char *block = tn_state_memory(s, bytes + head);
+    if (s->outputs[o].device.device_type == TN_DEVICE_CUDA && s->gpu) {
+        TN_TRY(tn_device_tensor_new(s, bytes, dims, type->rank, type->dtype, &s->outputs[o]));
+        s->ours[o] = true;
+        return TN_OK;
+    }
+    char *block = tn_state_host_memory(s, bytes + head);
     if (!block)
         return TN_NO_MEMORY;
     memcpy(block, dims, sizeof *dims * (size_t)type->rank);
-    s->outputs[o] = (DLTensor){.data = block + head, .device = {1, 0}, .ndim = type->rank, .dtype = tn_dtype_to_dlpack(type->dtype), .shape = (int64_t *)(void *)block};
+    s->outputs[o] = (DLTensor){.data = block + head, .device = {TN_DEVICE_CPU, 0}, .ndim = type->rank, .dtype = tn_dtype_to_dlpack(type->dtype), .shape = (int64_t *)(void *)block};
     s->ours[o] = true;
     return TN_OK;
 }
@@ -115,8 +178,7 @@ static tn_status check_output(struct tn_context *s, int o, const int64_t *dims)
 {
     const DLTensor *t = &s->outputs[o];
     const tn_type *type = output_type(s, o);
-    if (t->device.device_type != 1)
-        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: expected memory of the CPU (device 1), found device %d", o, t->device.device_type);
+    TN_TRY(tn_state_check_device(s, "output", o, t->device));
     if (tn_dtype_from_dlpack(t->dtype) != type->dtype)
         return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "output %d: expected elements of type %s", o, tn_dtype_text(type->dtype));
     if (t->ndim != type->rank)
@@ -138,12 +200,14 @@ static tn_status take_output(struct tn_context *s, int o)
     int64_t dims[TN_MAX_RANK];
     tn_state_output_shape(s, o, dims);
     DLTensor *t = &s->outputs[o];
+    if (!t->data && t->device.device_type != 0)
+        TN_TRY(tn_state_check_device(s, "output", o, t->device));
     if (!t->data)
         TN_TRY(allocate(s, o, dims, s->layout.bytes[buffer]));
     else
         TN_TRY(check_output(s, o, dims));
-    if (!usable(t, output_type(s, o)->dtype))
-        return stage(s, buffer);
+    if (!usable(s, t, output_type(s, o)->dtype))
+        return s->gpu && on_gpu(t->device) ? no_strides(s, "output", o) : stage(s, buffer);
     s->pointer[buffer] = data_of(t);
     return TN_OK;
 }
@@ -156,18 +220,43 @@ tn_status tn_state_take_outputs(struct tn_context *s, int group)
     return TN_OK;
 }
 
-void tn_state_give_outputs(struct tn_context *s)
+/* From a GPU into the tensor, or where it is spread out from. */
+static tn_status fetch(struct tn_context *s, const DLTensor *t, int buffer)
 {
-    for (int o = 0; o < s->exec->noutputs; o++) {
-        int buffer = s->exec->output[o];
-        if (buffer >= 0 && s->outputs[o].data && !usable(&s->outputs[o], output_type(s, o)->dtype))
-            copy(&s->outputs[o], output_type(s, o)->dtype, s->layout.bytes[buffer], s->staging[buffer], false);
+    void *to = data_of(t);
+    if (!is_dense(t)) {
+        TN_TRY(stage_host(s, buffer));
+        to = s->gpu->host[buffer];
     }
+    s->gpu->host_tensors = true;
+    return tn_gpu_copy_out(&s->session, s->gpu->exec->gpu, to, tn_gpu_address(s->staging[buffer]), s->layout.bytes[buffer], s->gpu->stream);
+}
+
+/* Was it computed elsewhere? */
+static bool is_staged(const struct tn_context *s, int o)
+{
+    return s->exec->output[o] >= 0 && s->outputs[o].data && !usable(s, &s->outputs[o], output_type(s, o)->dtype);
+}
+
+tn_status tn_state_give_outputs(struct tn_context *s)
+{
+    for (int o = 0; s->gpu && o < s->exec->noutputs; o++)
+        if (is_staged(s, o))
+            TN_TRY(fetch(s, &s->outputs[o], s->exec->output[o]));
+    if (s->gpu && (s->gpu->host_tensors || s->gpu->stream == s->gpu->own))
+        TN_TRY(tn_gpu_wait(&s->session, s->gpu->exec->gpu, s->gpu->stream));
+    for (int o = 0; o < s->exec->noutputs; o++)
+        if (is_staged(s, o) && !(s->gpu && is_dense(&s->outputs[o])))
+            copy(&s->outputs[o], output_type(s, o)->dtype, s->layout.bytes[s->exec->output[o]],
+                 s->gpu ? s->gpu->host[s->exec->output[o]] : s->staging[s->exec->output[o]], false);
+    return TN_OK;
 }
 
 void tn_state_release(DLTensor *tensor)
 {
-    if (tensor->shape)
+    if (tensor->shape && tensor->device.device_type == TN_DEVICE_CUDA)
+        tn_device_tensor_free(tensor);
+    else if (tensor->shape)
         free(tensor->shape);
     *tensor = (DLTensor){.ndim = 0};
 }
