@@ -268,9 +268,9 @@ size_t tn_module_config_count(tn_module *module, int unit, const char *function)
 const char *tn_module_config(tn_module *module, int unit, const char *function, size_t i);
 
 typedef struct tn_kernel_options {
-    const char *machine;     /* as tn_compile_options */
-    int threads;             /* for running; 0: as many CPUs as this process may use */
-    int num_warps, num_stages; /* 0: the configuration's, else 4 and 3; on a CPU only what the kernel reads of them matters */
+    const char *machine;     /* as tn_compile_options; "cuda", "cuda:1": for that GPU. A GPU's row compiles where there is no GPU too */
+    int threads;             /* for running; 0: as many CPUs as this process may use; a GPU takes none */
+    int num_warps, num_stages; /* 0: the configuration's, else 4 and 3; on a CPU only what the kernel reads of them matters. A GPU's block has 32 threads a warp */
     int config;              /* which of autotune's configurations */
     int debug;               /* tl.device_assert is checked */
     const char *cache;       /* folder of compiled kernels; NULL: $TENON_CACHE, else $XDG_CACHE_HOME/tenon, else ~/.cache/tenon; "": none */
@@ -301,9 +301,16 @@ typedef union tn_kernel_value {
  * constant, in the parameters' order. Any number of threads may launch one kernel at a time. TN_USAGE: the count is wrong, a promise of a type is broken, a size is
  * negative; TN_INVALID: tl.device_assert failed; TN_NO_MEMORY. tn_kernel_error says more. */
 tn_status tn_kernel_launch(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues);
+/* The same for a kernel that was compiled for a GPU, behind what is in `stream` already: a CUstream of the driver's (a cudaStream_t), NULL: the default stream, where
+ * tn_kernel_launch puts it too. Starts it, and does not wait; pointers name memory that this GPU can use, and stay so until it is done. TN_USAGE: a stream for a kernel
+ * on a CPU, a pointer to other memory; TN_UNSUPPORTED: there is no such GPU. */
+tn_status tn_kernel_launch_on(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, void *stream);
+/* Until all that is in the stream is done: what went wrong in it is told here, or by a later launch. TN_INVALID: tl.device_assert failed, or an access of any kernel. On
+ * a CPU nothing is left to wait for. tn_kernel_error says more. */
+tn_status tn_kernel_wait(const tn_compiled_kernel *kernel, void *stream);
 /* What went wrong in this thread's last launch of any kernel; "" after success. */
 const char *tn_kernel_error(void);
-/* The same run, slowly, with every access checked. elements: of each value that is a pointer, how many elements it has from there on (-1: not known, not checked);
+/* The same run, slowly, on the host, with every access checked; pointers name host memory. elements: of each value that is a pointer, how many elements it has from there on (-1: not known, not checked);
  * others are not looked at; NULL: none is known. fresh: nonzero where a pointer's memory holds nothing defined yet; NULL: none. Reports as diagnostics, with file and line and
  * program: accesses outside, loads of what nothing has stored, elements that two programs touch of which one writes, failed assertions (TN_INVALID); warns where a
  * masked lane's undefined value is seen. */
@@ -318,6 +325,9 @@ typedef struct tn_kernel_info {
     int num_warps, num_stages, threads;
     const char *machine;
     size_t pointer_accesses; /* accesses that were not recovered into views; notes of the session say why */
+    int device;              /* number of the GPU; -1: for a CPU, and what follows is 0. `threads` is of a block then */
+    size_t shared_bytes;     /* of a block */
+    int registers, spill_bytes; /* of a thread, as the driver says, else ptxas; -1: nobody says */
 } tn_kernel_info;
 tn_status tn_kernel_describe(const tn_compiled_kernel *kernel, tn_kernel_info *out);
 

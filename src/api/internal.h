@@ -30,6 +30,9 @@ tn_status tn_api_check_print(tn_session *session, const char *print_after, bool 
 /* Text that outlives the session. */
 tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
 
+/* kernel.c: the GPU that a kernel was loaded into; NULL: none. */
+const struct tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel);
+
 /* compile.c. A copy of the network's graph that passes may change. */
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph);
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "run/cuda.h"
 #include "triton/triton.h"
 
 typedef struct home {
@@ -22,7 +23,8 @@ struct tn_compiled_kernel {
     home *home;
     tn_kernel *kernel; /* as the front end made it */
     tn_code code;
-    tn_launcher *launcher;
+    tn_launcher *launcher;         /* one of the two: for a CPU, for a GPU */
+    tn_gpu_launcher *gpu_launcher;
     const tn_launch_value *values;
     tn_kernel_info info;
 };
@@ -228,6 +230,7 @@ typedef struct compilation {
     size_t narguments;
     tn_kernel_options options;
     tn_exec_options exec;
+    int device; /* number of the GPU */
     tn_triton_kernel front;
     const tn_triton_parameter *parameters; /* of the function */
     double front_seconds;
@@ -253,9 +256,10 @@ static void separate_from_grid(tn_triton_kernel *front)
     }
 }
 
+enum { MOST_WARPS = 32 };
+
 static tn_status check_options(tn_session *session, const tn_kernel_options *o)
 {
-    enum { MOST_WARPS = 32 };
     if (o->num_warps < 0 || o->num_warps > MOST_WARPS || (o->num_warps & (o->num_warps - 1)))
         return tn_error(session, TN_USAGE, TN_NO_LOC, "num_warps: expected a power of two up to %d, or 0 for the kernel's own, found %d", MOST_WARPS, o->num_warps);
     const struct { const char *name; int value; } numbers[] = {{"num_stages", o->num_stages}, {"threads", o->threads}, {"config", o->config}};
@@ -265,19 +269,33 @@ static tn_status check_options(tn_session *session, const tn_kernel_options *o)
     return tn_api_check_print(session, o->print_after, true);
 }
 
+/* On a GPU the kernel's warps work on a program together: autotune's configurations say how many without a check. */
+static tn_status schedule_warps(const compilation *c)
+{
+    int warps = c->front.num_warps;
+    if (warps < 1 || warps > MOST_WARPS || (warps & (warps - 1)))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "kernel %s: num_warps is %d, and can be a power of two up to %d", c->function, warps, MOST_WARPS);
+    tn_schedule_set(c->front.kernel, "", "warps", warps);
+    return TN_OK;
+}
+
 static tn_status run_front_end(compilation *c)
 {
     TN_TRY(check_options(c->session, &c->options));
     double start = tn_seconds();
     size_t n;
     c->session->dims = NULL; /* symbols are a kernel's own: what is known of n in one is not known in the next */
-    c->exec = (tn_exec_options){.machine = tn_machine_find(c->options.machine), .level = TN_API_CODE_LEVEL, .verify = c->options.verify != 0};
-    if (!c->exec.machine)
-        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "unknown machine '%s'; `tenon info` lists those there are", c->options.machine);
-    tn_triton_options options = {.num_warps = c->options.num_warps, .num_stages = c->options.num_stages, .config = c->options.config, .debug = c->options.debug != 0};
+    c->exec = (tn_exec_options){.level = TN_API_CODE_LEVEL, .verify = c->options.verify != 0};
+    TN_TRY(tn_gpu_machine(c->session, c->options.machine, &c->exec.machine, &c->device));
+    bool gpu = c->exec.machine->gpu;
+    if (gpu)
+        c->exec.architecture = tn_gpu_architecture(&c->session->arena, c->exec.machine, c->device);
+    tn_triton_options options = {.num_warps = c->options.num_warps, .num_stages = c->options.num_stages, .config = c->options.config, .debug = c->options.debug != 0, .gpu = gpu};
     TN_TRY(tn_triton_compile(c->module->triton, c->unit, c->function, c->arguments, c->narguments, &options, &c->front));
     TN_TRY(tn_triton_parameters(c->module->triton, c->unit, c->function, &c->parameters, &n));
     separate_from_grid(&c->front);
+    if (gpu)
+        TN_TRY(schedule_warps(c));
     const char *print = c->options.print_after;
     c->exec.print_after = print && !strcmp(print, "tile") ? print : tn_api_loop_print(print);
     c->front_seconds = tn_seconds() - start;
@@ -340,6 +358,7 @@ static tn_status make_code(compilation *c)
     const char *key = folder ? tn_cache_key(c->front.kernel, &c->exec) : NULL;
     bool shown = c->exec.print_after || c->exec.verify; /* then the work itself is wanted */
     c->kernel->info.cached = !shown && code_from_disk(c, folder, key);
+    code->machine = c->exec.machine;
     if (c->kernel->info.cached)
         return TN_OK;
     TN_TRY(tn_code_compile(c->front.kernel, &c->exec, code));
@@ -348,26 +367,42 @@ static tn_status make_code(compilation *c)
     return tn_code_link(c->session, code);
 }
 
+static tn_status make_launcher(compilation *c, size_t nvalues)
+{
+    tn_compiled_kernel *k = c->kernel;
+    tn_pools *pools = c->module->session->pools;
+    if (!c->exec.machine->gpu) {
+        k->info.threads = c->options.threads > 0 ? c->options.threads : tn_pools_cpus(pools);
+        return tn_launcher_new(c->session, &k->code, k->kernel, pools, k->info.threads, k->values, nvalues, &k->launcher);
+    }
+    const char *missing = tn_gpu_refusal(c->session, c->exec.machine, c->device);
+    k->info.threads = k->code.threads;
+    k->info.shared_bytes = (size_t)k->code.shared;
+    TN_TRY(tn_gpu_launcher_new(c->session, &k->code, k->kernel, c->device, missing, k->values, nvalues, &k->gpu_launcher));
+    if (!tn_gpu_launcher_registers(k->gpu_launcher, &k->info.registers, &k->info.spill_bytes))
+        k->info.registers = k->info.spill_bytes = -1;
+    return TN_OK;
+}
+
 static tn_status compile(void *argument)
 {
     compilation *c = argument;
     tn_compiled_kernel *k = c->kernel;
     TN_TRY(run_front_end(c));
-    const char *refusal = tn_machine_refusal(&c->session->arena, c->exec.machine);
+    const char *refusal = c->exec.machine->gpu ? NULL : tn_machine_refusal(&c->session->arena, c->exec.machine);
     if (refusal)
         return tn_error(c->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal);
     k->kernel = c->front.kernel;
     TN_TRY(make_code(c));
-    tn_pools *pools = c->module->session->pools;
-    int threads = c->options.threads > 0 ? c->options.threads : tn_pools_cpus(pools);
     tn_launch_value *values = TN_NEW_ARRAY(&c->session->arena, tn_launch_value, c->narguments + c->front.nvalues + 1);
     size_t n = list_values(c, values);
     k->values = values;
-    TN_TRY(tn_launcher_new(c->session, &k->code, k->kernel, pools, threads, values, n, &k->launcher));
     k->info = (tn_kernel_info){.nvalues = n, .code_bytes = k->code.code_bytes, .front_seconds = c->front_seconds, .lower_seconds = k->code.lower_seconds,
-                               .emit_seconds = k->code.emit_seconds, .link_seconds = k->code.link_seconds, .cached = k->info.cached,
-                               .num_warps = c->front.num_warps, .num_stages = c->front.num_stages, .threads = threads, .machine = c->exec.machine->name,
-                               .pointer_accesses = k->code.pointer_accesses};
+                               .emit_seconds = k->code.emit_seconds, .cached = k->info.cached, .num_warps = c->front.num_warps, .num_stages = c->front.num_stages,
+                               .machine = c->exec.machine->name, .pointer_accesses = k->code.pointer_accesses, .device = c->exec.machine->gpu ? c->device : -1};
+    double start = tn_seconds();
+    TN_TRY(make_launcher(c, n));
+    k->info.link_seconds = k->code.link_seconds + tn_seconds() - start;
     return TN_OK;
 }
 
@@ -410,6 +445,7 @@ void tn_compiled_kernel_free(tn_compiled_kernel *kernel)
     if (!kernel)
         return;
     tn_launcher_free(kernel->launcher);
+    tn_gpu_launcher_free(kernel->gpu_launcher);
     tn_code_free(&kernel->code);
     leave(kernel->home);
     free(kernel);
@@ -450,13 +486,40 @@ tn_status tn_kernel_emit(tn_session *session, tn_module *module, int unit, const
 
 static _Thread_local char launch_error[1024]; /* of this thread's last launch */
 
-tn_status tn_kernel_launch(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues)
+static tn_status refuse_launch(const char *why)
+{
+    snprintf(launch_error, sizeof launch_error, "%s", why);
+    return TN_USAGE;
+}
+
+tn_status tn_kernel_launch_on(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues, void *stream)
 {
     launch_error[0] = 0;
-    if (kernel && grid && (values || !nvalues))
-        return tn_launcher_run(kernel->launcher, grid, values, nvalues, launch_error, sizeof launch_error);
-    strcpy(launch_error, "no kernel, grid or values were given");
-    return TN_USAGE;
+    if (!kernel || !grid || (!values && nvalues))
+        return refuse_launch("no kernel, grid or values were given");
+    if (kernel->gpu_launcher)
+        return tn_gpu_launcher_run(kernel->gpu_launcher, grid, values, nvalues, stream, launch_error, sizeof launch_error);
+    if (stream)
+        return refuse_launch("a stream was given, and the kernel was compiled for a CPU");
+    return tn_launcher_run(kernel->launcher, grid, values, nvalues, launch_error, sizeof launch_error);
+}
+
+tn_status tn_kernel_launch(const tn_compiled_kernel *kernel, const int64_t grid[3], const tn_kernel_value *values, size_t nvalues)
+{
+    return tn_kernel_launch_on(kernel, grid, values, nvalues, NULL);
+}
+
+tn_status tn_kernel_wait(const tn_compiled_kernel *kernel, void *stream)
+{
+    launch_error[0] = 0;
+    if (!kernel)
+        return refuse_launch("no kernel was given");
+    return kernel->gpu_launcher ? tn_gpu_launcher_wait(kernel->gpu_launcher, stream, launch_error, sizeof launch_error) : TN_OK;
+}
+
+const tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel)
+{
+    return kernel->gpu_launcher ? tn_gpu_launcher_gpu(kernel->gpu_launcher) : NULL;
 }
 
 const char *tn_kernel_error(void)
@@ -469,7 +532,7 @@ tn_status tn_kernel_describe(const tn_compiled_kernel *kernel, tn_kernel_info *o
     if (!kernel || !out)
         return TN_USAGE;
     *out = kernel->info;
-    out->scratch_bytes = (size_t)tn_launcher_scratch(kernel->launcher);
+    out->scratch_bytes = kernel->launcher ? (size_t)tn_launcher_scratch(kernel->launcher) : 0;
     return TN_OK;
 }
 

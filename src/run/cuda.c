@@ -16,7 +16,7 @@ enum { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_SIZE = 6 };
 
 tn_cuda_driver tn_cuda;
 
-static void error_words(CUresult result, char *out, size_t size)
+void tn_cuda_words(CUresult result, char *out, size_t size)
 {
     const char *name = NULL, *text = NULL;
     tn_cuda.cuGetErrorName(result, &name);
@@ -61,7 +61,7 @@ static void load_driver(void)
     if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count <= 0)) {
         snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s finds no device", LIBRARY);
     } else if (result != CUDA_SUCCESS) {
-        error_words(result, words, sizeof words);
+        tn_cuda_words(result, words, sizeof words);
         snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s of %s failed: %s", call, LIBRARY, words);
     } else {
         tn_cuda.count = count;
@@ -82,7 +82,7 @@ int tn_gpu_count(const char **why)
 static tn_status fail(tn_session *session, CUresult result, const char *call, const char *detail)
 {
     char words[256];
-    error_words(result, words, sizeof words);
+    tn_cuda_words(result, words, sizeof words);
     tn_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? TN_NO_MEMORY
                        : result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ? TN_UNSUPPORTED : TN_INVALID;
     return tn_error(session, status, TN_NO_LOC, "%s failed: %s%s%s", call, words, detail && *detail ? ": " : "", detail ? detail : "");

@@ -58,6 +58,7 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
     X(cuGraphExecUpdate_v2, CUgraphExec exec, CUgraph graph, tn_cuda_update *info)                                                                 \
     X(cuGraphExecDestroy, CUgraphExec exec)                                                                                                        \
     X(cuGraphLaunch, CUgraphExec exec, CUstream stream)                                                                                            \
+    X(cuPointerGetAttribute, void *value, int attribute, CUdeviceptr pointer)                                                                      \
     X(cuGetErrorName, CUresult result, const char **name)                                                                                          \
     X(cuGetErrorString, CUresult result, const char **text)
 
@@ -70,6 +71,8 @@ typedef struct tn_cuda_driver {
     char why[512]; /* there is none */
 } tn_cuda_driver;
 extern tn_cuda_driver tn_cuda;
+/* Name and text of a result that is no success. */
+void tn_cuda_words(CUresult result, char *out, size_t size);
 
 /* What went wrong while a GPU's context was the thread's. It is told when the context has been given back, because telling needs memory, and where there is
  * none leaves by a jump. */

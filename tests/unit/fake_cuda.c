@@ -201,10 +201,12 @@ CALL(cuCtxPushCurrent_v2, (void *context), (void)context; fake_cuda.pushed++)
 CALL(cuCtxPopCurrent_v2, (void **context), NEEDS_CONTEXT; *context = &fake_cuda; fake_cuda.pushed--)
 CALL(cuModuleUnload, (void *module), NEEDS_CONTEXT; (void)module; fake_cuda.modules--)
 CALL(cuModuleGetFunction, (void **function, void *module, const char *name), NEEDS_CONTEXT; return find_function(function, module, name))
-CALL(cuModuleGetGlobal_v2, (unsigned long long *at, size_t *bytes, void *module, const char *name), NEEDS_CONTEXT; (void)module; if (strcmp(name, "v")) return 500;
+CALL(cuModuleGetGlobal_v2, (unsigned long long *at, size_t *bytes, void *module, const char *name), NEEDS_CONTEXT; (void)module; 
+     if (!strcmp(name, "tn_trapped")) { *at = (uintptr_t)&fake_cuda.trapped; *bytes = sizeof fake_cuda.trapped; return 0; }
+     if (strcmp(name, "v")) return 500;
      *at = (uintptr_t)&fake_cuda; *bytes = 12)
 CALL(cuFuncSetAttribute, (void *function, int attribute, int value), NEEDS_CONTEXT; (void)function; if (attribute != 8) return 1; fake_cuda.limit = value)
-CALL(cuFuncGetAttribute, (int *value, int attribute, void *function), NEEDS_CONTEXT; (void)function; *value = attribute == 8 ? fake_cuda.limit : 100 + attribute)
+CALL(cuFuncGetAttribute, (int *value, int attribute, void *function), NEEDS_CONTEXT; (void)function; *value = attribute == 8 ? fake_cuda.limit : attribute || !fake_cuda.most_threads ? 100 + attribute : fake_cuda.most_threads)
 CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, void *function, int threads, size_t dynamic), NEEDS_CONTEXT; (void)function; (void)dynamic;
      *blocks = 2048 / threads)
 CALL(cuMemAlloc_v2, (unsigned long long *memory, size_t bytes), NEEDS_CONTEXT; return allocate(memory, bytes))
@@ -233,6 +235,8 @@ CALL(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long 
 CALL(cuGraphExecUpdate_v2, (void *exec, void *graph, void *info), NEEDS_CONTEXT; if (!info) return 1; return update(exec, graph))
 CALL(cuGraphExecDestroy, (void *exec), NEEDS_CONTEXT; free_work(*(work **)exec); free(exec); fake_cuda.execs--)
 CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; (void)s; replay(exec))
+CALL(cuPointerGetAttribute, (void *value, int attribute, unsigned long long pointer), NEEDS_CONTEXT; if (attribute != 3 || pointer == fake_cuda.foreign) return 1;
+     *(unsigned long long *)value = pointer)
 CALL(cuGetErrorName, (int result, const char **name), if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
 CALL(cuGetErrorString, (int result, const char **text), if (result == 12345) return 1; *text = result == 2 ? "all is taken" : "went wrong")
 CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;
@@ -243,5 +247,5 @@ CALL(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *opt
         snprintf(values[0], (uintptr_t)values[1], "line 1: no such thing as bad\n");
     return 218; } fake_cuda.image = image; *module = &fake_cuda; fake_cuda.modules++)
 CALL(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra),
-     NEEDS_CONTEXT; if (extra) return 1; fake_cuda.launches++;
+     NEEDS_CONTEXT; if (extra) return 1; fake_cuda.launches++; fake_cuda.stream = s;
      memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch); return launch(function, gx, bx, s, params))

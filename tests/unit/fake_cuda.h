@@ -22,6 +22,10 @@ typedef struct fake_state {
     int retained, pushed, memory, modules, streams, events, graphs, execs;
     int64_t bytes, most_bytes; /* of memory now; that there are, 0: no limit */
     int limit;           /* of dynamic shared memory */
+    int most_threads;    /* of a block; 0: 100 */
+    unsigned long long foreign; /* an address that the GPU can't use; 0: it can use all */
+    int64_t trapped;     /* the variable tn_trapped of every module */
+    void *stream;        /* of the last launch */
     unsigned launch[7];
     fake_kernel kernel[FAKE_KERNELS];
     int nkernels;

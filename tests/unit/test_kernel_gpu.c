@@ -1,0 +1,254 @@
+/* Users' kernels on a GPU, which is a fake: what the driver is given at a launch, what is refused, what comes back of assertions. */
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fake_cuda.h"
+#include "tenon/tenon.h"
+
+#define HEAD "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+
+static const char add_text[] = HEAD
+    "def add(x, y, out, n, BLOCK: tl.constexpr):\n"
+    "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+    "    inside = offsets < n\n"
+    "    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)\n";
+
+static const char grid_text[] = HEAD
+    "def grid(x, scale, n):\n"
+    "    i = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)\n"
+    "    tl.store(x + i + n, i * scale)\n";
+
+static fake_state *fake;
+
+/* ---- helpers ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct opened {
+    tn_session *session;
+    tn_module *module;
+    int unit;
+    tn_compiled_kernel *kernel;
+} opened;
+
+static opened open_text(const char *text)
+{
+    opened o = {.session = tn_session_new()};
+    assert_non_null(o.session);
+    assert_int_equal(tn_module_new(o.session, &o.module), TN_OK);
+    assert_int_equal(tn_module_add(o.module, "kernel.py", 1, text, strlen(text), &o.unit), TN_OK);
+    return o;
+}
+
+static void drop(opened *o)
+{
+    tn_compiled_kernel_free(o->kernel);
+    tn_module_free(o->module);
+    tn_session_free(o->session);
+}
+
+static const char *first_error(tn_session *session)
+{
+    tn_diagnostic d;
+    for (size_t i = 0; tn_diagnostic_at(session, i, &d) == TN_OK; i++)
+        if (d.severity == 2)
+            return d.message;
+    return "";
+}
+
+static tn_status compile(opened *o, const char *name, const char *const *arguments, size_t n, tn_kernel_options options)
+{
+    if (!options.machine)
+        options.machine = "cuda";
+    if (!options.cache)
+        options.cache = "";
+    return tn_kernel_compile(o->session, o->module, o->unit, name, arguments, n, &options, &o->kernel);
+}
+
+static opened compiled(const char *text, const char *name, const char *const *arguments, size_t n, tn_kernel_options options)
+{
+    opened o = open_text(text);
+    if (compile(&o, name, arguments, n, options) != TN_OK)
+        fail_msg("%s", first_error(o.session));
+    return o;
+}
+
+/* What the fake saw of a launch. */
+static struct seen {
+    unsigned grid, threads;
+    uint64_t params[16];
+} seen;
+
+static void see(void *context, unsigned grid, unsigned threads, const uint64_t *params)
+{
+    const fake_kernel *kernel = context;
+    seen.grid = grid;
+    seen.threads = threads;
+    memcpy(seen.params, params, sizeof *params * (size_t)kernel->nparams);
+}
+
+static void expect(const char *name, int nparams)
+{
+    fake->kernel[0] = (fake_kernel){.name = name, .nparams = nparams, .run = see, .context = &fake->kernel[0]};
+    fake->nkernels = 1;
+    seen = (struct seen){0};
+}
+
+static const char *const add_arguments[] = {"*f32:16", "*f32:16", "*f32:16", "i32", "=64"};
+
+/* ---- launches ----------------------------------------------------------------------------------------------------------------- */
+
+static void test_launch(void **state)
+{
+    (void)state;
+    expect("add", 9);
+    opened o = compiled(add_text, "add", add_arguments, 5, (tn_kernel_options){.num_warps = 8});
+    tn_kernel_info info;
+    assert_int_equal(tn_kernel_describe(o.kernel, &info), TN_OK);
+    assert_string_equal(info.machine, "sm_90a");
+    assert_true(info.device == 0 && info.threads == 256 && info.num_warps == 8 && info.registers == 104 && info.spill_bytes == 103);
+    tn_kernel_value values[] = {{.pointer = (void *)0x1000}, {.pointer = (void *)0x2000}, {.pointer = (void *)0x3000}, {.integer = -7}};
+    int64_t grid[3] = {5, 3, 2};
+    int stream = 0;
+    assert_int_equal(tn_kernel_launch_on(o.kernel, grid, values, 4, &stream), TN_OK);
+    assert_ptr_equal(fake->stream, &stream);
+    assert_true(seen.grid == 30 && seen.threads == 256);
+    const uint64_t expected[] = {0x1000, 0x2000, 0x3000, 2, 3, 5, (uint64_t)-7, 0, 30}; /* the grid's sizes come from the outermost */
+    assert_memory_equal(seen.params, expected, sizeof expected);
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_OK);
+    assert_null(fake->stream);
+
+    int launches = fake->launches; /* nothing to do */
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){5, 0, 2}, values, 4), TN_OK);
+    assert_int_equal(fake->launches, launches);
+    assert_int_equal(tn_kernel_wait(o.kernel, &stream), TN_OK);
+    drop(&o);
+    assert_true(!fake->modules && !fake->retained && !fake->pushed);
+}
+
+/* More programs than blocks can be. */
+static void test_big_grid(void **state)
+{
+    (void)state;
+    static const char *const arguments[] = {"*i64", "i32", "i32=1"};
+    expect("grid", 7);
+    opened o = compiled(grid_text, "grid", arguments, 3, (tn_kernel_options){0});
+    tn_kernel_value values[] = {{.pointer = (void *)8}, {.integer = 3}, {.integer = 1}};
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1 << 20, 1 << 15, 7}, values, 3), TN_OK);
+    assert_int_equal(seen.grid, INT32_MAX);
+    const uint64_t expected[] = {8, 7, 1 << 15, 1 << 20, 3, 0, (uint64_t)7 << 35};
+    assert_memory_equal(seen.params, expected, sizeof expected);
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){INT64_MAX / 2, 3, 1}, values, 3), TN_USAGE);
+    assert_non_null(strstr(tn_kernel_error(), "has too many programs"));
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1, -1, 1}, values, 3), TN_USAGE);
+    drop(&o);
+}
+
+static void test_refused_values(void **state)
+{
+    (void)state;
+    expect("add", 9);
+    opened o = compiled(add_text, "add", add_arguments, 5, (tn_kernel_options){0});
+    tn_kernel_value values[] = {{.pointer = (void *)0x1000}, {.pointer = (void *)0x2000}, {.pointer = (void *)0x3000}, {.integer = 7}};
+    int64_t grid[3] = {1, 1, 1};
+    int launches = fake->launches;
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 3), TN_USAGE);
+    assert_string_equal(tn_kernel_error(), "kernel add takes 4 values, found 3");
+    values[1].pointer = (void *)0x2008;
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_USAGE);
+    assert_string_equal(tn_kernel_error(), "y: the kernel was compiled for an address that 16 divides, found 0x2008");
+    values[1].pointer = (void *)0x2000;
+    fake->foreign = 0x2000;
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_USAGE);
+    assert_string_equal(tn_kernel_error(), "y: expected an address in memory of GPU 0, found 0x2000, which it can't use");
+    fake->foreign = 0;
+    values[1].pointer = NULL; /* of an empty tensor */
+    assert_int_equal(fake->launches, launches);
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_OK);
+
+    fake->failing = "cuLaunchKernel", fake->result = 719, fake->after = 0;
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_INVALID);
+    assert_string_equal(tn_kernel_error(), "cuLaunchKernel failed: FAKE_ERROR (went wrong)");
+    fake->failing = "cuStreamSynchronize", fake->after = 0;
+    assert_int_equal(tn_kernel_wait(o.kernel, NULL), TN_INVALID);
+    assert_string_equal(tn_kernel_error(), "cuStreamSynchronize failed: FAKE_ERROR (went wrong)");
+    fake->failing = NULL;
+    assert_int_equal(fake->pushed, 0);
+    drop(&o);
+
+    static const char *const arguments[] = {"*f32", "*f32", "*f32", "i32", "=64"};
+    int stream;
+    opened cpu = compiled(add_text, "add", arguments, 5, (tn_kernel_options){.machine = "host"});
+    assert_int_equal(tn_kernel_launch_on(cpu.kernel, grid, values, 4, &stream), TN_USAGE);
+    assert_string_equal(tn_kernel_error(), "a stream was given, and the kernel was compiled for a CPU");
+    assert_int_equal(tn_kernel_wait(cpu.kernel, NULL), TN_OK);
+    drop(&cpu);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------------------------------------ */
+
+static void check_refused(const char *text, const char *name, tn_kernel_options options, tn_status status, const char *part)
+{
+    opened o = open_text(text);
+    assert_int_equal(compile(&o, name, add_arguments, 5, options), status);
+    if (!strstr(first_error(o.session), part))
+        fail_msg("expected '%s', found '%s'", part, first_error(o.session));
+    drop(&o);
+    assert_true(!fake->modules && !fake->retained && !fake->pushed);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    expect("add", 9);
+    check_refused(add_text, "add", (tn_kernel_options){.machine = "cuda:1"}, TN_UNSUPPORTED, "there is no GPU 1");
+    check_refused(add_text, "add", (tn_kernel_options){.machine = "cuda:x"}, TN_USAGE, "unknown machine 'cuda:x'");
+    check_refused(add_text, "add", (tn_kernel_options){.num_warps = 32, .cache = ""}, TN_UNSUPPORTED, "1024 threads of 104 registers are more than a block of Fake 40 can have (512)");
+    fake->failing = "cuModuleLoadDataEx", fake->result = 200, fake->after = 0;
+    check_refused(add_text, "add", (tn_kernel_options){0}, TN_INVALID, "cuModuleLoadDataEx failed");
+    fake->failing = NULL;
+    expect("other", 9);
+    check_refused(add_text, "add", (tn_kernel_options){0}, TN_INVALID, "cuModuleGetFunction failed");
+}
+
+/* A row that the GPU can't run compiles all the same: a launch says what is missing. */
+static void test_other_machine(void **state)
+{
+    (void)state;
+    int64_t grid[3] = {1, 1, 1};
+    tn_kernel_value values[4] = {{0}};
+    opened o = compiled(add_text, "add", add_arguments, 5, (tn_kernel_options){.machine = "sm_80:3"});
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 4), TN_UNSUPPORTED);
+    assert_string_equal(tn_kernel_error(), "kernel add: machine 'sm_80' can't run here: there is no GPU 3: CUDA's driver shows 1, counted from 0");
+    assert_int_equal(tn_kernel_wait(o.kernel, NULL), TN_UNSUPPORTED);
+    drop(&o);
+}
+
+static void test_ptx(void **state)
+{
+    (void)state;
+    opened o = open_text(add_text);
+    tn_kernel_options options = {.machine = "sm_80", .cache = "", .num_warps = 2};
+    char *text;
+    size_t size;
+    assert_int_equal(tn_kernel_emit(o.session, o.module, o.unit, "add", add_arguments, 5, &options, TN_STAGE_ASM, &text, &size), TN_OK);
+    assert_non_null(strstr(text, ".target sm_80"));
+    assert_non_null(strstr(text, ".entry add("));
+    assert_non_null(strstr(text, ".reqntid 64"));
+    tn_free(text);
+    drop(&o);
+}
+
+int main(void)
+{
+    setenv("TENON_PTXAS", "", 1);
+    void *library = dlopen(FAKE_CUDA, RTLD_NOW);
+    fake = library ? dlsym(library, "fake_cuda") : NULL;
+    if (!fake)
+        return fprintf(stderr, "%s\n", dlerror()), 1;
+    fake->most_threads = 512;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_ptx)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
