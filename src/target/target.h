@@ -32,6 +32,7 @@ tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads);
  * counted with the last grid coordinate fastest. Binds the schedule. TN_UNSUPPORTED names an operation that has no lowering. */
 tn_status tn_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out); /* by the kind of machine: one of these */
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
+/* There are threads (func->threads) that run a program together, and fewer than 2^32 programs. */
 tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
 
 /* ---- LLVM (src/target/llvm) -------------------------------------------------------------------------------------------- */

@@ -6,6 +6,14 @@ tn_status tn_lower(tn_session *session, tn_kernel *kernel, const tn_machine *mac
     return (machine->gpu ? tn_gpu_lower : tn_cpu_lower)(session, kernel, machine, out);
 }
 
+/* Quotient or remainder of numbers of programs. GPUs divide 64 bits slowly, and are given fewer than 2^32 programs. */
+static tn_lvalue *divide(lower *L, tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y)
+{
+    if (!L->machine->gpu)
+        return tn_l_fn2(b, fn, x, y);
+    return tn_l_cast(b, tn_l_fn2(b, fn, tn_l_cast(b, x, TN_U32), tn_l_cast(b, y, TN_U32)), TN_I64);
+}
+
 static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
 {
     const tn_kernel *k = L->kernel;
@@ -14,11 +22,11 @@ static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
         const tn_trange *g = &k->grid.at[i];
         tn_dim count = tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size));
         tn_lvalue *n = lower_dim(L, count);
-        tn_lvalue *at = i == 0 ? program : tn_l_fn2(b, TN_S_rem, program, n);
+        tn_lvalue *at = i == 0 ? program : divide(L, b, TN_S_rem, program, n);
         if (tn_dim_is(count, 1))
             at = tn_l_index(b, 0);
         else if (i)
-            program = tn_l_fn2(b, TN_S_div, program, n);
+            program = divide(L, b, TN_S_div, program, n);
         *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
     }
 }
