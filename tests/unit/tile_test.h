@@ -261,21 +261,22 @@ static inline void check_size(const tn_kernel *kernel, const tn_lfunc *func, con
 
 static const char *const test_machines[] = {"baseline", "avx2", "avx512"};
 
-/* The kernel does by the definitions what its lowering does, scalar and vectorised, on every machine. Also: what is printed reads back, and
- * simplify changes nothing. */
-static inline void check_kernel(const char *text, const variant *v, uint64_t seed)
+/* Parses, binds and checks the text under the variant. */
+static inline tn_kernel *tile_variant(tn_session *session, const char *text, const variant *v)
 {
-    tn_session *session = new_test_session();
     tn_kernel *kernel = parse_tile(session, text);
     apply_schedule(kernel, v);
     if (tn_tile_verify(kernel) != TN_OK || tn_tile_bind(kernel) != TN_OK || tn_tile_verify(kernel) != TN_OK) {
         report(kernel, NULL, v, "verify");
         fail_msg("a test's kernel is wrong");
     }
-    tn_kernel *again = parse_tile(session, tile_text(kernel));
-    assert_string_equal(tile_text(kernel), tile_text(again));
+    return kernel;
+}
 
-    test_data start = random_data(kernel, v, seed), want = copy_data(&start);
+/* What the definitions make of the data. */
+static inline test_data tile_result(const tn_kernel *kernel, const variant *v, const test_data *start)
+{
+    test_data want = copy_data(start);
     tn_tile_arg args[TEST_BUFFERS];
     for (int i = 0; i < want.n; i++)
         args[i] = (tn_tile_arg){want.at[i], want.elements[i]};
@@ -283,6 +284,54 @@ static inline void check_kernel(const char *text, const variant *v, uint64_t see
         report(kernel, NULL, v, "interpret");
         fail_msg("a test's kernel does not run");
     }
+    return want;
+}
+
+/* The same on a GPU, whose threads run in lockstep by the interpreter of the Loop IR. Returns what the lowering says; the caller knows what it refuses. */
+static inline tn_status check_gpu_kernel(const char *text, const variant *v, int warps, uint64_t seed)
+{
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, v);
+    const tn_machine *gpu = tn_machine_find("sm_90a");
+    const tn_pass_options options = {.vector = gpu->vector};
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", warps);
+    tn_status status = tn_gpu_lower(session, kernel, gpu, &func);
+    if (status == TN_UNSUPPORTED) {
+        if (getenv("TILE_TRACE"))
+            tn_print_diags(session, stderr);
+        free_test_session(session);
+        return status;
+    }
+    char name[32];
+    snprintf(name, sizeof name, "sm_90a, %d warps", warps);
+    if (status != TN_OK || tn_loop_verify(func, 0) != TN_OK) {
+        report(kernel, func, v, name);
+        fail_msg("a test's kernel does not lower");
+    }
+    test_data start = random_data(kernel, v, seed), want = tile_result(kernel, v, &start);
+    compare(kernel, func, v, name, &start, &want);
+    if (tn_loop_run_passes(func, tn_loop_pipeline, &options, true, NULL) != TN_OK) {
+        report(kernel, func, v, name);
+        fail_msg("a pass of the pipeline failed");
+    }
+    compare(kernel, func, v, name, &start, &want);
+    free_data(&start);
+    free_data(&want);
+    free_test_session(session);
+    return TN_OK;
+}
+
+/* The kernel does by the definitions what its lowering does, scalar and vectorised, on every machine. Also: what is printed reads back, and
+ * simplify changes nothing. */
+static inline void check_kernel(const char *text, const variant *v, uint64_t seed)
+{
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, v);
+    tn_kernel *again = parse_tile(session, tile_text(kernel));
+    assert_string_equal(tile_text(kernel), tile_text(again));
+
+    test_data start = random_data(kernel, v, seed), want = tile_result(kernel, v, &start);
     for (size_t m = 0; m < TN_COUNT(test_machines); m++) {
         const tn_machine *machine = tn_machine_find(test_machines[m]);
         const tn_pass_options options = {.vector = machine->vector};
@@ -302,6 +351,7 @@ static inline void check_kernel(const char *text, const variant *v, uint64_t see
     for (const tn_tile_pass *pass = tn_tile_passes; pass->name; pass++)
         assert_int_equal(pass->run(again), TN_OK);
     test_data simplified = copy_data(&start);
+    tn_tile_arg args[TEST_BUFFERS];
     for (int i = 0; i < want.n; i++)
         args[i] = (tn_tile_arg){simplified.at[i], simplified.elements[i]};
     assert_int_equal(tn_tile_interpret(again, args, test_lookup, (void *)v), TN_OK);
