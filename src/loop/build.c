@@ -297,6 +297,11 @@ void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, 
     append(b, TN_L_machine, operands, n)->name = tn_intern_z(b->func->session, name);
 }
 
+void tn_l_fence(tn_lbuilder *b)
+{
+    append(b, TN_L_fence, NULL, 0);
+}
+
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask)
 {
     assert(x->type.lanes == 1 && mask >= 0 && mask < TN_WARP);

@@ -162,6 +162,7 @@ tn_lvalue *tn_l_thread(tn_lbuilder *b);
 void tn_l_barrier(tn_lbuilder *b);
 /* The instruction of that name (loop/machine.def), on parts of buffers (a buffer and an offset each) and numbers, in the row's order. */
 void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n);
+void tn_l_fence(tn_lbuilder *b); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */
 /* x, a real scalar, as the lane has it whose number is this lane's number ^ mask, mask <= 31; or the lane of number `lane` mod 32. */
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask);
 tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane);

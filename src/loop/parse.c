@@ -446,6 +446,7 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
         return parse_for(p, op, list, index);
     case TN_L_while:
     case TN_L_barrier:
+    case TN_L_fence:
         return true;
     case TN_L_if:
     case TN_L_yield:

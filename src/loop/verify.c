@@ -370,6 +370,7 @@ static bool check_kind(verifier *v)
     case TN_L_thread:
         return check_thread(v);
     case TN_L_barrier:
+    case TN_L_fence:
         return check_barrier(v);
     case TN_L_lane_xor:
     case TN_L_lane_at:

@@ -289,6 +289,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_while: emit_while(e, op); break;
     case TN_L_trap: emit_trap(e, op); break;
     case TN_L_print: emit_print(e, op); break;
+    case TN_L_fence: tn_emit_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); break;
     case TN_L_yield: break; /* emit_while reads it */
     case TN_L_alloc:
     case TN_L_load:
