@@ -42,7 +42,11 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     if (!layout_of_sink(L, v, &layout))
         return;
     gpu_prepare_access(L, b, op, &layout);
-    gpu_touch_global(L, b, lower_accessed(L, op), op, true);
+    if (v->type.rank && gpu_next_meets(L, op, &layout)) { /* a copy of the element would be loaded by a thread that does not store it */
+        gpu_materialise(L, b, v, &layout);
+        gpu_prepare_access(L, b, op, &layout);
+    }
+    gpu_touch_global(L, b, lower_accessed(L, op), op, &layout, true);
     tn_lbuilder in = *b;
     gpu_open(L, &in, &layout, &n);
     element e = lower_element(L, &in, v, n.idx);
@@ -90,7 +94,7 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     if (op->result->type.rank == 0) {
         int buffer = lower_accessed(L, op);
-        gpu_touch_global(L, b, buffer, op, false);
+        gpu_touch_global(L, b, buffer, op, NULL, false);
         lower_scalar(L, b, op->result);
     } else if (must_load_now(L, op) || gpu_is_worth_keeping(L, op->result)) {
         keep(L, b, op->result);

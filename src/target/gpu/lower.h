@@ -36,6 +36,7 @@ typedef struct touch {
     int64_t at, bytes; /* shared */
     bool write;
     const tn_top *op;  /* global: by what */
+    const tn_layout *layout; /* which threads touch what; NULL: not known */
 } touch;
 enum { GPU_SHARED = -3 };
 
@@ -124,7 +125,9 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
 tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements);
 /* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */
 void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write);
-void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, bool write);
+void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write); /* layout: of its tile; NULL: not known */
+/* What the nest that is being prepared loads may be what another thread stores in it, by `op` in this layout. */
+bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout);
 void gpu_barrier(lower *L, tn_lbuilder *b);
 /* Around what may run not at all or several times: copies and kept values that are made inside are not there behind it. b: a loop's body, at whose end a
  * barrier comes if one turn touches what the next one does too; NULL: no loop. */

@@ -107,6 +107,15 @@ static bool walks_with_loop(const lower *L, const tn_top *op)
     return false;
 }
 
+/* What one thread touches in one of them no other thread touches in the other. */
+static bool is_own(const tn_layout *a, const tn_layout *b)
+{
+    if (!a || !b || !tn_layout_same_threads(a, b))
+        return false;
+    tn_place copies = tn_layout_replicas(a);
+    return !copies.lane && !copies.warp;
+}
+
 static bool conflict(const lower *L, const touch *a, const touch *b, bool same_turn)
 {
     if (!a->write && !b->write)
@@ -119,7 +128,7 @@ static bool conflict(const lower *L, const touch *a, const touch *b, bool same_t
         return false;
     if (!same_turn && a->op == b->op && walks_with_loop(L, a->op))
         return false;
-    bool order = a->op && b->op && (b->write ? lower_same_element(L, a->op, b->op) : lower_same_element(L, b->op, a->op));
+    bool order = is_own(a->layout, b->layout) && a->op && b->op && (b->write ? lower_same_element(L, a->op, b->op) : lower_same_element(L, b->op, a->op));
     return !(same_turn && order);
 }
 
@@ -155,10 +164,23 @@ void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool wr
     touch_now(L, b, &t, 1);
 }
 
-void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, bool write)
+void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write)
 {
-    touch t = {.buffer = buffer, .write = write, .op = op};
+    tn_layout *mine = layout ? TN_NEW(&L->arena, tn_layout) : NULL;
+    touch t = {.buffer = buffer, .write = write, .op = op, .layout = mine};
+    if (mine)
+        *mine = *layout;
     touch_now(L, b, &t, 1);
+}
+
+bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout)
+{
+    gpu_lower *g = GPU(L);
+    touch store = {.buffer = lower_accessed(L, op), .write = true, .op = op, .layout = layout};
+    bool meets = false;
+    for (size_t i = 0; i < g->next.len; i++)
+        meets |= conflict(L, &g->next.at[i], &store, true);
+    return meets;
 }
 
 region gpu_enter(const lower *L)
@@ -521,13 +543,16 @@ static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axe
         known &= map[k] >= 0 || v->type.extent[k].size == 1;
     }
     tn_layout mine = known ? tn_layout_restrict(layout, v->type.rank, map) : *layout, better;
-    if (known && gpu_is_scattered(L, op, &mine, &better)) {
+    if (known && gpu_is_scattered(L, op, &mine, &better) && !tn_layout_same(&mine, &better)) {
         gpu_lower *g = GPU(L);
         size_t n = g->next.len;
         touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
         memcpy(waiting, g->next.at, n * sizeof *waiting);
         g->next.len = 0;
+        tn_map seen = g->prepared; /* of the nest that waits, not of the one that loads */
+        g->prepared = (tn_map){.arena = &L->arena};
         place *p = gpu_materialise(L, b, v, &better);
+        g->prepared = seen;
         for (size_t i = 0; i < n; i++)
             will_read(L, waiting[i]);
         prepare_place(L, b, v, p, of, layout);
@@ -538,8 +563,11 @@ static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axe
     else
         for (int i = 0; i < op->noperands; i++)
             prepare(L, b, op->operand[i], of, layout);
+    tn_layout *kept = known ? TN_NEW(&L->arena, tn_layout) : NULL;
+    if (kept)
+        *kept = mine;
     int buffer = lower_accessed(L, op);
-    will_read(L, (touch){.buffer = buffer, .op = op});
+    will_read(L, (touch){.buffer = buffer, .op = op, .layout = kept});
 }
 
 axes gpu_operand_axes(const tn_top *op, int i, const axes *of)
