@@ -18,6 +18,10 @@ config.test_exec_root = os.path.join(build, "tests", "lit")
 filecheck = shutil.which("FileCheck-19") or "/usr/lib/llvm-19/bin/FileCheck"
 config.substitutions.append(("%tenon", os.path.join(build, "tenon")))
 config.substitutions.append(("FileCheck", filecheck))
+ptxas = shutil.which("ptxas")
+if ptxas:  # `%if ptxas %{ … %}` around what needs it
+    config.available_features.add("ptxas")
+    config.substitutions.append(("%ptxas", ptxas + " -v -o /dev/null"))
 for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]

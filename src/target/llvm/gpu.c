@@ -8,6 +8,7 @@
 
 #include "target/llvm/internal.h"
 
+enum { SHARED_SPACE = 3 }; /* LLVM's number of the address space */
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
 
 /* `name` says something of the function in the module's list of such facts. */
@@ -49,6 +50,49 @@ static LLVMValueRef special_register(tn_emitter *e, const char *name)
 }
 
 LLVMValueRef tn_emit_thread(tn_emitter *e) { return special_register(e, "llvm.nvvm.read.ptx.sreg.tid.x"); }
+
+/* ---- what threads share ---- */
+
+LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at)
+{
+    LLVMTypeRef i8 = tn_emit_int_type(e, 8, 1);
+    if (!e->shared) {
+        e->shared = LLVMAddGlobalInAddressSpace(e->module, LLVMArrayType2(i8, 0), "$shared", SHARED_SPACE);
+        LLVMSetAlignment(e->shared, 1024);
+    }
+    LLVMValueRef offset = tn_emit_int(tn_emit_int_type(e, 32, 1), at);
+    return LLVMConstInBoundsGEP2(i8, e->shared, &offset, 1);
+}
+
+void tn_emit_barrier(tn_emitter *e) { tn_emit_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL, 0); }
+
+/* A 32-bit word of another lane. */
+static LLVMValueRef other_word(tn_emitter *e, const tn_lop *op, LLVMValueRef word)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    bool by_xor = op->code == TN_L_lane_xor;
+    LLVMValueRef lane = by_xor ? tn_emit_int(i32, op->number.i) : LLVMBuildTrunc(e->builder, tn_emit_value(e, op->operand[1]), i32, "");
+    LLVMValueRef args[4] = {LLVMConstAllOnes(i32), word, lane, tn_emit_int(i32, TN_WARP - 1)};
+    return tn_emit_intrinsic(e, by_xor ? "llvm.nvvm.shfl.sync.bfly.i32" : "llvm.nvvm.shfl.sync.idx.i32", NULL, 0, args, 4);
+}
+
+LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMValueRef x = tn_emit_value(e, op->operand[0]);
+    LLVMTypeRef type = LLVMTypeOf(x), i32 = tn_emit_int_type(e, 32, 1), i64 = tn_emit_int_type(e, 64, 1);
+    int bits = op->operand[0]->type.dtype == TN_BOOL ? 1 : tn_dtype_bits(op->operand[0]->type.dtype);
+    if (bits < 32)
+        return LLVMBuildTrunc(b, other_word(e, op, LLVMBuildZExt(b, x, i32, "")), type, "");
+    if (bits == 32)
+        return LLVMBuildBitCast(b, other_word(e, op, LLVMBuildBitCast(b, x, i32, "")), type, "");
+    LLVMValueRef half = tn_emit_int(i64, 32), both = LLVMBuildBitCast(b, x, i64, "");
+    LLVMValueRef low = other_word(e, op, LLVMBuildTrunc(b, both, i32, "")), high = other_word(e, op, LLVMBuildTrunc(b, LLVMBuildLShr(b, both, half, ""), i32, ""));
+    both = LLVMBuildOr(b, LLVMBuildZExt(b, low, i64, ""), LLVMBuildShl(b, LLVMBuildZExt(b, high, i64, ""), half, ""), "");
+    return LLVMBuildBitCast(b, both, type, "");
+}
+
+/* ---- programs ---- */
 
 void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
 {

@@ -8,7 +8,7 @@
  *                   half-precision legalisation (and no run-time library of its own) is ever asked for
  *   f32, f64        float, double, with no fast-math flag
  *   c64, c128       a vector of the two parts; one lane only
- *   buffer          ptr; offsets become getelementptr */
+ *   buffer          ptr; offsets become getelementptr. Shared memory of a GPU: ptr addrspace(3) */
 #ifndef TN_TARGET_LLVM_INTERNAL_H
 #define TN_TARGET_LLVM_INTERNAL_H
 
@@ -30,6 +30,7 @@ typedef struct tn_emitter {
     LLVMValueRef scratch;    /* the kernel's scratch pointer */
     LLVMValueRef scratch_at; /* bytes of it in use here: i64, a multiple of 64 */
     unsigned invariant_load; /* metadata kind */
+    LLVMValueRef shared;     /* the module's shared memory, on a GPU; NULL until an alloc needs it */
     LLVMValueRef zeros;      /* a constant of the module, that loads which are off read; NULL until one does */
     bool streams;            /* the function holds stores past the caches, which only a fence puts before what its caller does next */
     int line;                /* source line of the operation being emitted */
@@ -82,8 +83,31 @@ LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op);
 /* gpu.c: a function of a GPU's module, its parameters one by one: buffers, sizes, begin and end (numbers of programs, where the function has them). */
 void tn_emit_gpu_function(tn_emitter *e);
 LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, i64 */
+/* Byte `at` of the CTA's shared memory, whose size the launch gives. */
+LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
+void tn_emit_barrier(tn_emitter *e);
+/* The operand of a lane_xor or lane_at as another lane has it. */
+LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op);
+/* gpu_memory.c: memory that a thread touches only under a condition, an i1, without a branch. */
+typedef struct tn_guarded {
+    LLVMValueRef address, condition;
+    int64_t at;            /* bytes behind the address */
+    int64_t align;         /* of what is touched: a power of two */
+    bool shared, readonly; /* neither: global memory that may change */
+} tn_guarded;
+LLVMValueRef tn_emit_guarded_load(tn_emitter *e, const tn_guarded *guarded, LLVMValueRef other); /* of the type of `other`, which is its value otherwise */
+void tn_emit_guarded_store(tn_emitter *e, const tn_guarded *guarded, LLVMValueRef value);
+/* gpu_machine.c: an instruction by name. */
+void tn_emit_gpu_machine(tn_emitter *e, const tn_lop *op);
 /* Makes the programs of the grid [*lo, hi) by *step those of this CTA. */
 void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step);
+/* gpu_scalar.c: one PTX instruction (or more) without an effect on anything but its result, on one lane of each argument. */
+LLVMValueRef tn_emit_ptx(tn_emitter *e, LLVMTypeRef type, const char *text, const char *constraints, LLVMValueRef *args, unsigned nargs);
+/* A row of loop/gpu_functions.def; NULL: there is none of that name. */
+LLVMValueRef tn_emit_gpu_fn(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs);
+/* Between f32 and the narrow floats, by the instructions that the machine has. */
+LLVMValueRef tn_emit_gpu_widen(tn_emitter *e, LLVMValueRef value, tn_dtype from);
+LLVMValueRef tn_emit_gpu_narrow(tn_emitter *e, LLVMValueRef value, tn_dtype to);
 /* emit.c: LLVM's targets and error handler, once a process. */
 void tn_llvm_initialize(void);
 /* kernel.c: a function of the module. */

@@ -143,6 +143,8 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
     case TN_L_intrinsic: return tn_emit_machine_op(e, op);
     case TN_L_memory: return LLVMConstNull(LLVMPointerTypeInContext(e->context, 0)); /* accesses make their addresses themselves */
     case TN_L_thread: return tn_emit_thread(e);
+    case TN_L_lane_xor:
+    case TN_L_lane_at: return tn_emit_other_lane(e, op);
     case TN_L_address: return emit_address(e, op);
     default: return tn_emit_refuse(e, tn_emit_type(e, type.dtype, type.lanes), "the operation %s", tn_lop_name(op->code));
     }
@@ -289,7 +291,9 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_while: emit_while(e, op); break;
     case TN_L_trap: emit_trap(e, op); break;
     case TN_L_print: emit_print(e, op); break;
+    case TN_L_barrier: tn_emit_barrier(e); break;
     case TN_L_fence: tn_emit_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); break;
+    case TN_L_machine: tn_emit_gpu_machine(e, op); break;
     case TN_L_yield: break; /* emit_while reads it */
     case TN_L_alloc:
     case TN_L_load:

@@ -5,7 +5,7 @@ enum { ZEROS = 16 }; /* bytes of the widest element */
 
 /* One memory operation's operands, taken apart. */
 typedef struct access {
-    const tn_lvalue *buffer, *offset_value;
+    const tn_lvalue *buffer, *offset_value, *mask_value;
     tn_dtype dtype;
     int lanes;
     LLVMValueRef base, offset, value, mask, other; /* absent ones NULL */
@@ -26,8 +26,9 @@ static access take_apart(const tn_emitter *e, const tn_lop *op)
     a.offset = tn_emit_value(e, a.offset_value);
     a.value = loads ? NULL : tn_emit_value(e, op->operand[2]);
     a.mask = op->code == TN_L_cas ? NULL : operand_or_null(e, op, loads ? 2 : 3); /* of cas: emit_cas */
+    a.mask_value = a.mask ? op->operand[loads ? 2 : 3] : NULL;
     a.other = loads ? operand_or_null(e, op, 3) : NULL;
-    a.stream = op->stream;
+    a.stream = op->stream && !e->machine->gpu;
     return a;
 }
 
@@ -60,6 +61,8 @@ static LLVMValueRef bump_scratch(tn_emitter *e, const tn_lop *op)
 static LLVMValueRef emit_alloc(tn_emitter *e, const tn_lop *op)
 {
     int64_t bytes = 0;
+    if (op->result->type.space == TN_SPACE_SHARED)
+        return tn_emit_shared(e, op->at);
     if (!tn_alloc_on_stack(op))
         return bump_scratch(e, op);
     tn_buffer_bytes(op->result->type, op->size, &bytes);
@@ -69,11 +72,14 @@ static LLVMValueRef emit_alloc(tn_emitter *e, const tn_lop *op)
     return home;
 }
 
+/* Of a GPU's global memory, as LLVM counts address spaces: an address there is the same number as without a space. */
+enum { GLOBAL_SPACE = 1 };
+
 /* An address from a number: an offset from a null pointer would be one that no object has, which LLVM takes for an access that never happens. */
 static LLVMValueRef absolute_address(tn_emitter *e, const access *a)
 {
     int lanes = tn_emit_lanes(LLVMTypeOf(a->offset));
-    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), i64 = tn_emit_int_type(e, 64, lanes);
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, e->machine->gpu ? GLOBAL_SPACE : 0), i64 = tn_emit_int_type(e, 64, lanes);
     LLVMValueRef offset = a->offset;
     if (LLVMTypeOf(offset) != i64)
         offset = LLVMBuildSExt(e->builder, offset, i64, "");
@@ -217,6 +223,85 @@ static LLVMValueRef end_if(tn_emitter *e, branch br, LLVMValueRef value, LLVMVal
     return phi;
 }
 
+/* ---- lanes under conditions on a GPU ------------------------------------------------------------------------------------------- */
+
+/* A GPU's memory that other threads see: an instruction takes the condition. */
+static bool is_guarded(const tn_emitter *e, const access *a)
+{
+    tn_space space = a->buffer->type.space;
+    return e->machine->gpu && a->mask && (space == TN_SPACE_GLOBAL || space == TN_SPACE_SHARED) && tn_dtype_bits(a->dtype) >= 8;
+}
+
+/* The one condition of all lanes; NULL: they differ. */
+static LLVMValueRef one_condition(tn_emitter *e, const access *a)
+{
+    const tn_lop *def = a->mask_value->def;
+    if (a->lanes == 1)
+        return a->mask;
+    if (def && def->code == TN_L_splat)
+        return tn_emit_value(e, def->operand[0]);
+    return def && def->code == TN_L_const ? tn_emit_lane(e, a->mask, 0) : NULL;
+}
+
+/* The constant part of an offset goes into the instruction: accesses side by side then share their address. */
+static int64_t take_constant(const tn_emitter *e, access *a)
+{
+    const tn_lop *def = a->offset_value->def;
+    int64_t constant, most = INT64_C(1) << 20;
+    if (!def || def->code != TN_L_fn || def->fn != TN_S_add || a->offset_value->type.lanes > 1 || !tn_l_is_const(def->operand[1], &constant) ||
+        constant <= -most || constant >= most)
+        return 0;
+    a->offset = tn_emit_value(e, def->operand[0]);
+    return constant;
+}
+
+static tn_guarded guarded(tn_emitter *e, access a, LLVMValueRef condition, unsigned align)
+{
+    int64_t constant = take_constant(e, &a);
+    return (tn_guarded){address(e, &a), condition, constant * (tn_dtype_bits(a.dtype) / 8), align, a.buffer->type.space == TN_SPACE_SHARED, a.buffer->readonly};
+}
+
+/* Lane i alone, its offset that of the first one or its own. */
+static tn_guarded guarded_lane(tn_emitter *e, const access *a, int i, unsigned align)
+{
+    access lane = *a;
+    bool own = a->offset_value->type.lanes > 1;
+    lane.offset = own ? tn_emit_lane(e, a->offset, i) : a->offset;
+    tn_guarded g = guarded(e, lane, tn_emit_lane(e, a->mask, i), align);
+    g.at += own ? 0 : i * (tn_dtype_bits(a->dtype) / 8);
+    return g;
+}
+
+static LLVMValueRef guarded_load(tn_emitter *e, const access *a, LLVMValueRef other)
+{
+    LLVMValueRef condition = a->offset_value->type.lanes > 1 ? NULL : one_condition(e, a), result = LLVMGetPoison(LLVMTypeOf(other));
+    if (condition) {
+        tn_guarded g = guarded(e, *a, condition, load_alignment(e, a));
+        return tn_emit_guarded_load(e, &g, other);
+    }
+    unsigned element = alignment(a->dtype), start = (unsigned)a->buffer->align;
+    for (int i = 0; i < a->lanes; i++) {
+        tn_guarded g = guarded_lane(e, a, i, start > 0 && start < element ? start : element);
+        LLVMValueRef lane = tn_emit_guarded_load(e, &g, tn_emit_lane(e, other, i));
+        result = a->lanes == 1 ? lane : LLVMBuildInsertElement(e->builder, result, lane, tn_emit_int(tn_emit_int_type(e, 32, 1), i), "");
+    }
+    return result;
+}
+
+static void guarded_store(tn_emitter *e, const access *a, LLVMValueRef value)
+{
+    LLVMValueRef condition = a->offset_value->type.lanes > 1 ? NULL : one_condition(e, a);
+    if (condition) {
+        tn_guarded g = guarded(e, *a, condition, vector_alignment(e, a, alignment(a->dtype)));
+        tn_emit_guarded_store(e, &g, value);
+        return;
+    }
+    for (int i = 0; i < a->lanes; i++) {
+        tn_guarded g = guarded_lane(e, a, i, alignment(a->dtype));
+        tn_emit_guarded_store(e, &g, tn_emit_lane(e, value, i));
+    }
+}
+
 /* ---- nibbles -------------------------------------------------------------------------------------------------------------------- */
 
 static LLVMValueRef nibble_address(tn_emitter *e, LLVMValueRef base, LLVMValueRef offset)
@@ -340,6 +425,8 @@ static LLVMValueRef zeros(tn_emitter *e)
 
 static LLVMValueRef emit_load(tn_emitter *e, const access *a)
 {
+    if (is_guarded(e, a))
+        return from_memory(e, a, guarded_load(e, a, to_memory(e, a->dtype, other_value(e, a))));
     LLVMValueRef at = address(e, a);
     if (!a->mask)
         return plain_load(e, a, at);
@@ -398,6 +485,10 @@ static void masked_stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
 
 static void emit_store(tn_emitter *e, const access *a)
 {
+    if (is_guarded(e, a)) {
+        guarded_store(e, a, to_memory(e, a->dtype, a->value));
+        return;
+    }
     LLVMValueRef at = address(e, a);
     if (a->mask && a->lanes == 1) {
         branch br = begin_if(e, a->mask);
@@ -412,6 +503,8 @@ static void emit_store(tn_emitter *e, const access *a)
 
 static LLVMValueRef emit_gather(tn_emitter *e, const access *a)
 {
+    if (is_guarded(e, a))
+        return from_memory(e, a, guarded_load(e, a, to_memory(e, a->dtype, other_value(e, a))));
     LLVMValueRef at = address(e, a);
     LLVMTypeRef types[2] = {tn_emit_memory_type(e, a->dtype, a->lanes), LLVMTypeOf(at)};
     LLVMValueRef args[4] = {at, tn_emit_int(tn_emit_int_type(e, 32, 1), load_alignment(e, a)), full_mask(e, a),
@@ -421,6 +514,10 @@ static LLVMValueRef emit_gather(tn_emitter *e, const access *a)
 
 static void emit_scatter(tn_emitter *e, const access *a)
 {
+    if (is_guarded(e, a)) {
+        guarded_store(e, a, to_memory(e, a->dtype, a->value));
+        return;
+    }
     LLVMValueRef at = address(e, a), value = to_memory(e, a->dtype, a->value);
     LLVMTypeRef types[2] = {LLVMTypeOf(value), LLVMTypeOf(at)};
     LLVMValueRef args[4] = {value, at, tn_emit_int(tn_emit_int_type(e, 32, 1), alignment(a->dtype)), full_mask(e, a)};
@@ -447,7 +544,7 @@ static LLVMValueRef swap_loop(tn_emitter *e, const access *a, tn_scalar fn, LLVM
     LLVMTypeRef bits = tn_emit_int_type(e, tn_dtype_bits(a->dtype), 1), type = tn_emit_memory_type(e, a->dtype, 1);
     LLVMValueRef first = LLVMBuildLoad2(b, bits, at, "");
     LLVMSetAlignment(first, alignment(a->dtype));
-    LLVMSetOrdering(first, order);
+    LLVMSetOrdering(first, LLVMAtomicOrderingMonotonic); /* a guess, which the swap puts right */
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), loop = tn_emit_block_after(e, "swap");
     LLVMBuildBr(b, loop);
     LLVMPositionBuilderAtEnd(b, loop);
@@ -552,7 +649,7 @@ void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
     if (op->code == TN_L_prefetch) {
         access at = {.buffer = op->operand[0], .offset_value = op->operand[1], .dtype = op->operand[0]->type.dtype, .lanes = 1};
         at.base = tn_emit_value(e, at.buffer), at.offset = tn_emit_value(e, at.offset_value);
-        if (tn_dtype_bits(at.dtype) >= 8)
+        if (tn_dtype_bits(at.dtype) >= 8 && !e->machine->gpu) /* a hint that a GPU does without */
             emit_prefetch(e, &at, (int)op->number.i);
         return;
     }
