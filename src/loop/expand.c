@@ -101,9 +101,12 @@ static tn_lvalue *constant_power(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *expone
 
 static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands)
 {
+    tn_lvalue *v = e->spec->approx ? tn_l_gpumath(b, e->spec, fn, operands, TN_F32) : NULL;
+    if (v)
+        return v;
     if (tn_l_has_vecmath(fn))
         return tn_l_vecmath(b, e->spec, fn, operands);
-    if (fn == TN_S_div || fn == TN_S_div_full)
+    if ((fn == TN_S_div || fn == TN_S_div_full) && !e->spec->approx)
         return tn_l_divide_by_uniform(b, e->spec, operands[0], operands[1], fn == TN_S_div);
     return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
 }
@@ -114,19 +117,26 @@ static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
     if (op->fn == TN_S_fma)
         return NULL;
     for (int i = 0; i < op->noperands; i++)
-        wide[i] = tn_l_float_cast(b, op->operand[i], TN_F32);
-    tn_lvalue *v = expand_f32(e, b, op->fn, wide);
+        wide[i] = tn_l_float_cast(b, e->spec, op->operand[i], TN_F32);
+    tn_lvalue *v = e->spec->approx ? tn_l_gpumath(b, e->spec, op->fn, wide, op->result->type.dtype) : NULL;
+    v = v ? v : expand_f32(e, b, op->fn, wide);
     v = v ? v : tn_l_fn(b, op->fn == TN_S_div_full ? TN_S_div : op->fn, wide, op->noperands);
-    return op->result->type.dtype == TN_BOOL ? v : tn_l_float_cast(b, v, op->result->type.dtype);
+    return op->result->type.dtype == TN_BOOL ? v : tn_l_float_cast(b, e->spec, v, op->result->type.dtype);
 }
 
 static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
+
+/* Between f32 and f8, where that is an instruction. */
+static bool direct_f8_cast(const expander *e, const tn_lop *op)
+{
+    return e->spec->f8 && (op->operand[0]->type.dtype == TN_F32 || op->result->type.dtype == TN_F32);
+}
 
 /* What replaces the operation, built before it; NULL: it stays. */
 static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
 {
     if (op->code == TN_L_cast && (is_f8(op->operand[0]->type.dtype) || is_f8(op->result->type.dtype)))
-        return tn_l_float_cast(b, op->operand[0], op->result->type.dtype);
+        return direct_f8_cast(e, op) ? NULL : tn_l_float_cast(b, e->spec, op->operand[0], op->result->type.dtype);
     if (op->code != TN_L_fn || op->fn == TN_S_select)
         return NULL;
     tn_dtype dtype = op->operand[0]->type.dtype;
@@ -136,6 +146,8 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
     if (power)
         return power;
     tn_lvalue *v = dtype == TN_F32 ? expand_f32(e, b, op->fn, op->operand) : NULL;
+    if (dtype == TN_F64 && e->spec->approx)
+        v = tn_l_doublemath(b, e->spec, op->fn, op->operand);
     if (v)
         return v;
     if (op->fn == TN_S_div_full && dtype != TN_F16 && dtype != TN_BF16 && !is_f8(dtype))

@@ -1,4 +1,4 @@
-/* Casts to and from the 8-bit floats, on the bits of f32: no machine of ours has them.
+/* Casts to and from the 8-bit floats, on the bits of f32, for machines that do not have them.
  *
  * From f8: its exponent and fraction, placed in f32's fields, are the value times 2^(bias - 127); a multiplication mends that, subnormals
  * included. To f8: normals round by adding half of the last place (less one, plus the last bit kept: ties to even) to f32's bits; subnormals
@@ -66,13 +66,13 @@ static tn_lvalue *to_f8(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype)
 
 static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
 
-tn_lvalue *tn_l_float_cast(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype)
+tn_lvalue *tn_l_float_cast(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_dtype dtype)
 {
     if (x->type.dtype == dtype)
         return x;
     if (is_f8(x->type.dtype))
-        x = from_f8(b, x);
-    if (is_f8(dtype))
-        return to_f8(b, tn_l_cast(b, x, TN_F32), dtype);
-    return tn_l_cast(b, x, dtype);
+        x = spec->f8 ? tn_l_cast(b, x, TN_F32) : from_f8(b, x);
+    if (is_f8(dtype) && x->type.dtype != TN_F32)
+        x = tn_l_cast(b, x, TN_F32);
+    return is_f8(dtype) && !spec->f8 ? to_f8(b, x, dtype) : tn_l_cast(b, x, dtype);
 }

@@ -5,130 +5,9 @@
  * multiply-add;
  *   - at_most(c, x) and at_least(c, x) give x when x is NaN, which is the operand order of x86's min and max.
  * Bits are i32; integer sums wrap. */
-#include "loop/expand.h"
-
 #include <math.h>
 
-typedef tn_lvalue *V;
-
-typedef struct emitter {
-    tn_lbuilder *b;
-    int lanes;
-    const tn_vector_spec *spec;
-} emitter;
-
-/* ---- one operation each ---- */
-
-static V F(emitter *vm, float value)
-{
-    return tn_l_const(vm->b, tn_lvector(TN_F32, vm->lanes), (tn_number){.f = value});
-}
-
-static V I(emitter *vm, uint32_t value)
-{
-    return tn_l_const(vm->b, tn_lvector(TN_I32, vm->lanes), (tn_number){.i = (int32_t)value});
-}
-
-static V add(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_add, x, y);
-}
-static V sub(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_sub, x, y);
-}
-static V mul(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_mul, x, y);
-}
-static V divide(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_div, x, y);
-}
-static V bit_and(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_and, x, y);
-}
-static V bit_or(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_or, x, y);
-}
-static V bit_xor(emitter *vm, V x, V y)
-{
-    return tn_l_fn2(vm->b, TN_S_xor, x, y);
-}
-static V absolute(emitter *vm, V x)
-{
-    return tn_l_fn1(vm->b, TN_S_abs, x);
-}
-static V negated(emitter *vm, V x)
-{
-    return tn_l_fn1(vm->b, TN_S_neg, x);
-}
-static V square_root(emitter *vm, V x)
-{
-    return tn_l_fn1(vm->b, TN_S_sqrt, x);
-}
-static V truncated(emitter *vm, V x)
-{
-    return tn_l_fn1(vm->b, TN_S_trunc, x);
-}
-static V shift_left(emitter *vm, V x, uint32_t n)
-{
-    return tn_l_fn2(vm->b, TN_S_shl, x, I(vm, n));
-}
-static V shift_right(emitter *vm, V x, uint32_t n)
-{
-    return tn_l_fn2(vm->b, TN_S_shr_logical, x, I(vm, n));
-}
-static V bits(emitter *vm, V x)
-{
-    return tn_l_bitcast(vm->b, x, tn_lvector(TN_I32, vm->lanes));
-}
-static V real(emitter *vm, V x)
-{
-    return tn_l_bitcast(vm->b, x, tn_lvector(TN_F32, vm->lanes));
-}
-static V from_int(emitter *vm, V x)
-{
-    return tn_l_cast(vm->b, x, TN_F32);
-}
-static V to_int(emitter *vm, V x)
-{
-    return tn_l_cast(vm->b, x, TN_I32);
-}
-static V fused(emitter *vm, V x, V y, V z)
-{
-    return tn_l_fused(vm->b, vm->spec, x, y, z);
-}
-
-static V choose(emitter *vm, tn_scalar compare, V x, V y, V then, V otherwise)
-{
-    return tn_l_fn3(vm->b, TN_S_select, tn_l_fn2(vm->b, compare, x, y), then, otherwise);
-}
-
-static V at_most(emitter *vm, V limit, V x)
-{
-    return choose(vm, TN_S_lt, limit, x, limit, x);
-}
-static V at_least(emitter *vm, V limit, V x)
-{
-    return choose(vm, TN_S_gt, limit, x, limit, x);
-}
-
-/* Horner's rule, highest coefficient first. Without a fused instruction, rounding the products too costs little here.
- */
-static V polynomial(emitter *vm, V x, const float *coefficient, size_t n)
-{
-    V p = F(vm, coefficient[0]);
-    for (size_t i = 1; i < n; i++) {
-        V c = F(vm, coefficient[i]);
-        p = vm->spec->fma ? tn_l_fn3(vm->b, TN_S_fma, p, x, c) : add(vm, mul(vm, p, x), c);
-    }
-    return p;
-}
-#define POLYNOMIAL(vm, x, ...)                                                                                         \
-    polynomial(vm, x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+#include "loop/formula.h"
 
 /* ---- the functions ---- */
 
@@ -209,7 +88,9 @@ static V erf_f32(emitter *vm, V x)
     V h = fused(vm, h1, u, F(vm, 0x1.e68ba6p1f));                     /* 4.5 k */
     V z = mul(vm, h, u);
     V d = add(vm, z, F(vm, 1.5f));
-    V y = divide(vm, z, d);
+    V y = near_quotient(vm, z, d);
+    if (vm->spec->approx)
+        y = fused(vm, fused(vm, negated(vm, y), d, z), reciprocal(vm, d), y); /* as good as divided */
     V yb = bits(vm, y);
     V zb = bit_or(vm, yb, sign);
     return real(vm, zb);
@@ -439,7 +320,7 @@ static V atan_f32(emitter *vm, V x)
     V a = absolute(vm, x);
     V num = choose(vm, TN_S_gt, a, F(vm, 1.0f), F(vm, -1.0f), a);
     V den = choose(vm, TN_S_gt, a, F(vm, 1.0f), a, F(vm, 1.0f));
-    V r = divide(vm, num, den);
+    V r = near_quotient(vm, num, den);
     V z = mul(vm, r, r);
     V p = POLYNOMIAL(vm, z, 0x1.7eb7b4p-9f, -0x1.0c1eb8p-6f, 0x1.61f2ecp-5f, -0x1.355214p-4f, 0x1.b4df04p-4f,
                      -0x1.230a98p-3f, 0x1.9978ecp-3f, -0x1.5554dcp-2f);
@@ -507,7 +388,7 @@ static V sinh_f32(emitter *vm, V x)
     V sign = bit_and(vm, xb, I(vm, 0x80000000));
     V a = absolute(vm, x);
     V e = half_exp_f32(vm, a);
-    V q = divide(vm, F(vm, 0.25f), e);
+    V q = near_quotient(vm, F(vm, 0.25f), e);
     V big = sub(vm, e, q);
     V z = mul(vm, a, a);
     V p = POLYNOMIAL(vm, z, 0x1.ab428ap-13f, 0x1.10f76p-7f, 0x1.555598p-3f);
@@ -523,7 +404,7 @@ static V cosh_f32(emitter *vm, V x)
 {
     V a = absolute(vm, x);
     V e = half_exp_f32(vm, a);
-    V q = divide(vm, F(vm, 0.25f), e);
+    V q = near_quotient(vm, F(vm, 0.25f), e);
     V y = add(vm, e, q);
     return y;
 }
@@ -612,10 +493,30 @@ static V cbrt_f32(emitter *vm, V x)
     return real(vm, oc);
 }
 
+/* Sign and special cases of x^y, whose magnitude is v. */
+V tn_l_power_cases(emitter *vm, V x, V y, V v)
+{
+    V ax = absolute(vm, x);
+    V yt = truncated(vm, y);
+    V yh = mul(vm, y, F(vm, 0.5f));
+    V yht = truncated(vm, yh);
+    V xsign = sign_bit(vm, x);
+    V sg1 = choose(vm, TN_S_ne, yht, yh, xsign, I(vm, 0));
+    V sg = choose(vm, TN_S_eq, yt, y, sg1, I(vm, 0)); /* y odd */
+    V vb = bits(vm, v);
+    V ob = bit_or(vm, vb, sg);
+    V o = real(vm, ob);
+    V bad1 = choose(vm, TN_S_lt, ax, F(vm, INFINITY), F(vm, NAN), o);
+    V bad = choose(vm, TN_S_lt, x, F(vm, 0.0f), bad1, o);
+    V o1 = choose(vm, TN_S_eq, yt, y, o, bad);
+    V o2 = choose(vm, TN_S_eq, x, F(vm, 1.0f), F(vm, 1.0f), o1);
+    V o3 = choose(vm, TN_S_eq, y, F(vm, 0.0f), F(vm, 1.0f), o2);
+    return o3;
+}
+
 static V pow_f32(emitter *vm, V x, V y)
 {
     /* log2 |x| = h + l */
-    V xb = bits(vm, x);
     V ax = absolute(vm, x);
     V xs = mul(vm, ax, F(vm, 0x1p23f));
     V x1 = choose(vm, TN_S_lt, ax, F(vm, 0x1p-126f), xs, ax);
@@ -631,7 +532,7 @@ static V pow_f32(emitter *vm, V x, V y)
     V g = add(vm, m, F(vm, 1.0f));
     V g1 = sub(vm, g, F(vm, 1.0f));
     V gl = sub(vm, m, g1); /* g + gl = m + 1 exactly */
-    V rg = divide(vm, F(vm, 1.0f), g);
+    V rg = reciprocal(vm, g); /* its error is in e1 and e2 */
     V s = mul(vm, f, rg);
     V ns = negated(vm, s);
     V e1 = fused(vm, ns, g, f);
@@ -683,59 +584,52 @@ static V pow_f32(emitter *vm, V x, V y)
     V fb = real(vm, sb);
     V v1 = mul(vm, k, fa);
     V v = mul(vm, v1, fb);
-    /* sign and special cases */
-    V yt = truncated(vm, y);
-    V yh = mul(vm, y, F(vm, 0.5f));
-    V yht = truncated(vm, yh);
-    V xsign = bit_and(vm, xb, I(vm, 0x80000000));
-    V sg1 = choose(vm, TN_S_ne, yht, yh, xsign, I(vm, 0));
-    V sg = choose(vm, TN_S_eq, yt, y, sg1, I(vm, 0)); /* y odd */
-    V vb = bits(vm, v);
-    V ob = bit_or(vm, vb, sg);
-    V o = real(vm, ob);
-    V bad1 = choose(vm, TN_S_lt, ax, F(vm, INFINITY), F(vm, NAN), o);
-    V bad = choose(vm, TN_S_lt, x, F(vm, 0.0f), bad1, o);
-    V o1 = choose(vm, TN_S_eq, yt, y, o, bad);
-    V o2 = choose(vm, TN_S_eq, x, F(vm, 1.0f), F(vm, 1.0f), o1);
-    V o3 = choose(vm, TN_S_eq, y, F(vm, 0.0f), F(vm, 1.0f), o2);
-    return o3;
+    return tn_l_power_cases(vm, x, y, v);
 }
 
 /* ---- arguments beyond the reduction's reach ---- */
 
 /* sin, cos, tan reduce up to 2^17. Lanes beyond, infinities and NaN (few or none) go one by one through f64's function
- * of the C library. The result crosses the branch in a reg buffer that is used whole, so it becomes a register; the
+ * of the C library, or doublemath.c's. The result crosses the branch in a reg buffer that is used whole, so it becomes a register; the
  * lanes are indexed in buffers of the rare side's own. */
-static V mend_lanes(emitter *vm, V where, V x, V near, V (*lane_value)(tn_lbuilder *b, V lane, const void *context), const void *context)
+V tn_l_mend_lanes(tn_lbuilder *b, V where, V x, V near, V (*lane_value)(tn_lbuilder *b, V lane, const void *context), const void *context)
 {
-    tn_lbuilder *b = vm->b;
+    tn_dtype dtype = x->type.dtype;
+    int n = x->type.lanes;
     V zero = tn_l_index(b, 0), one = tn_l_index(b, 1);
-    V result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
-    result->type.lanes = vm->lanes;
+    V result = tn_l_alloc(b, NULL, dtype, TN_SPACE_REG, 1);
+    result->type.lanes = n;
     tn_l_store(b, result, zero, near, NULL);
     tn_lop *rare = tn_l_if(b, tn_l_hreduce(b, TN_S_or, where));
     tn_lbuilder in = tn_l_in(b, rare->region[0]);
-    V from = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes),
-      to = tn_l_alloc(&in, NULL, TN_F32, TN_SPACE_LOCAL, vm->lanes);
+    V from = tn_l_alloc(&in, NULL, dtype, TN_SPACE_LOCAL, n),
+      to = tn_l_alloc(&in, NULL, dtype, TN_SPACE_LOCAL, n);
     tn_l_store(&in, from, zero, x, NULL);
-    tn_lop *lanes = tn_l_for(&in, NULL, zero, tn_l_index(&in, vm->lanes), one, TN_FOR_SERIAL);
+    tn_lop *lanes = tn_l_for(&in, NULL, zero, tn_l_index(&in, n), one, TN_FOR_SERIAL);
     tn_lbuilder each = tn_l_in(&in, lanes->region[0]);
     V lane = tn_l_load(&each, from, lanes->region[0]->arg, 1, NULL, NULL);
     tn_l_store(&each, to, lanes->region[0]->arg, lane_value(&each, lane, context), NULL);
-    V all = tn_l_load(&in, to, zero, vm->lanes, NULL, NULL);
+    V all = tn_l_load(&in, to, zero, n, NULL, NULL);
     tn_l_store(&in, result, zero, tn_l_fn3(&in, TN_S_select, where, all, near), NULL);
-    return tn_l_load(b, result, zero, vm->lanes, NULL, NULL);
+    return tn_l_load(b, result, zero, n, NULL, NULL);
 }
+
+typedef struct far_lane {
+    const tn_vector_spec *spec;
+    tn_scalar fn;
+} far_lane;
 
 static V library_lane(tn_lbuilder *b, V lane, const void *context)
 {
-    return tn_l_cast(b, tn_l_fn1(b, *(const tn_scalar *)context, tn_l_cast(b, lane, TN_F64)), TN_F32);
+    const far_lane *far = context;
+    V wide = tn_l_cast(b, lane, TN_F64), y = far->spec->approx ? tn_l_doublemath(b, far->spec, far->fn, &wide) : tn_l_fn1(b, far->fn, wide);
+    return tn_l_cast(b, y, TN_F32);
 }
 
 static V with_far_lanes(emitter *vm, tn_scalar fn, V x, V near)
 {
     V far = tn_l_fn1(vm->b, TN_S_not, tn_l_fn2(vm->b, TN_S_le, absolute(vm, x), F(vm, 0x1p17f)));
-    return mend_lanes(vm, far, x, near, library_lane, &fn);
+    return tn_l_mend_lanes(vm->b, far, x, near, library_lane, &(far_lane){vm->spec, fn});
 }
 
 /* ---- the table ---- */
@@ -765,7 +659,7 @@ bool tn_l_has_vecmath(tn_scalar fn)
 
 tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn, tn_lvalue *const *operands)
 {
-    emitter vm = {b, operands[0]->type.lanes, spec};
+    emitter vm = {b, operands[0]->type.lanes, spec, TN_F32};
     if (rows[fn].binary)
         return rows[fn].binary(&vm, operands[0], operands[1]);
     V y = rows[fn].unary(&vm, operands[0]);
@@ -805,7 +699,7 @@ tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn
     if (!s || (exact && !spec->fma) || x->type.dtype != TN_F32 || x->type.lanes < 4)
         return NULL;
     int lanes = x->type.lanes;
-    emitter vm = {b, lanes, spec}, one = {b, 1, spec};
+    emitter vm = {b, lanes, spec, TN_F32}, one = {b, 1, spec, TN_F32};
     V r = tn_l_splat(b, divide(&one, F(&one, 1), s), lanes);
     V size = absolute(&one, s);
     float limit = exact ? 0x1p24f : 0x1p126f;
@@ -818,5 +712,5 @@ tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn
     V normal = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, a, F(&vm, 0x1p-100f)), tn_l_fn2(b, TN_S_le, a, F(&vm, 0x1p100f)));
     V safe = tn_l_fn2(b, TN_S_or, normal, tn_l_fn2(b, TN_S_eq, x, F(&vm, 0)));
     V unsafe = tn_l_fn1(b, TN_S_not, tn_l_fn2(b, TN_S_and, safe, tn_l_splat(b, plain, lanes)));
-    return mend_lanes(&vm, unsafe, x, quotient, divided_lane, s);
+    return tn_l_mend_lanes(b, unsafe, x, quotient, divided_lane, s);
 }

@@ -86,6 +86,8 @@ static LLVMValueRef narrow_to_float(tn_emitter *e, LLVMValueRef value, tn_dtype 
 {
     int lanes = tn_emit_lanes(LLVMTypeOf(value));
     LLVMTypeRef f32 = tn_emit_float_type(e, lanes), i32 = tn_emit_int_type(e, 32, lanes);
+    if (e->machine->gpu && (tn_dtype_bits(from) == 16 || e->machine->vector.f8))
+        return tn_emit_gpu_widen(e, value, from);
     if (from == TN_F16 && has_half_conversions(e->machine))
         return LLVMBuildFPExt(e->builder, LLVMBuildBitCast(e->builder, value, half_type(e, lanes), ""), f32, "");
     if (from != TN_F16 && from != TN_BF16)
@@ -100,6 +102,8 @@ static LLVMValueRef float_to_narrow(tn_emitter *e, LLVMValueRef value, tn_dtype 
 {
     int lanes = tn_emit_lanes(LLVMTypeOf(value));
     LLVMTypeRef type = tn_emit_type(e, to, lanes);
+    if (e->machine->gpu && (tn_dtype_bits(to) == 16 || e->machine->vector.f8))
+        return tn_emit_gpu_narrow(e, value, to);
     if (to == TN_F16 && has_half_conversions(e->machine))
         return LLVMBuildBitCast(e->builder, LLVMBuildFPTrunc(e->builder, value, half_type(e, lanes), ""), type, "");
     if (to != TN_F16 && to != TN_BF16)

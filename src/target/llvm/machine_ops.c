@@ -41,9 +41,29 @@ static const char *types_of(tn_arena *arena, const tn_lop *op)
     return text.at;
 }
 
+/* Rows of loop/gpu_functions.def are of f32, any number of lanes. */
+static bool is_gpu_fn(const tn_lop *op)
+{
+    for (int i = 0; i < op->noperands; i++)
+        if (op->operand[i]->type.dtype != TN_F32 || op->operand[i]->type.lanes != op->result->type.lanes)
+            return false;
+    tn_number any, zeros[3] = {0};
+    return op->result->type.dtype == TN_F32 && op->noperands <= 3 && tn_l_gpu_eval(op->name, zeros, op->noperands, &any);
+}
+
+static LLVMValueRef emit_gpu_fn(tn_emitter *e, const tn_lop *op)
+{
+    LLVMValueRef args[3];
+    for (int i = 0; i < op->noperands; i++)
+        args[i] = tn_emit_value(e, op->operand[i]);
+    return tn_emit_gpu_fn(e, op->name, args, (unsigned)op->noperands);
+}
+
 LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op)
 {
     LLVMTypeRef want = tn_emit_type(e, op->result->type.dtype, op->result->type.lanes), params[4];
+    if (e->machine->gpu && is_gpu_fn(op))
+        return emit_gpu_fn(e, op);
     const machine_op *row = find(op->name);
     if (!row)
         return tn_emit_refuse(e, want, "intrinsic '%s': no machine has it", op->name);
