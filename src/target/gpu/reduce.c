@@ -5,6 +5,7 @@
 #include "target/gpu/lower.h"
 
 #include <assert.h>
+#include <math.h>
 
 enum { MOST_VALUES = 16 };
 
@@ -69,6 +70,19 @@ static bool same_rank(const folding *f)
     return true;
 }
 
+/* What fn combines with any x to x, bit for bit; false: nothing that is known. */
+static bool neutral_of(tn_scalar fn, tn_dtype dtype, tn_number *out)
+{
+    bool is_float = tn_is_float(dtype);
+    if (fn == TN_SCALAR_NONE || !tn_scalar_identity(fn, dtype, out))
+        return false;
+    if (is_float && fn == TN_S_add)
+        out->f = -0.0;
+    if (is_float && (fn == TN_S_maxnum || fn == TN_S_minnum))
+        out->f = NAN;
+    return true;
+}
+
 /* acc := combine(acc, element), over the nest. The elements of a vector are computed first, all of them, so that they are loaded together. */
 static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
 {
@@ -87,6 +101,11 @@ static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
         present = lower_and(&in, present, x[i].present); /* a tuple exists if all of it does */
     }
     present = lower_and(&in, present, below_limits(L, &in, f, n.idx));
+    tn_number neutral;
+    if (present && f->n == 1 && neutral_of(tn_combine_fn(f->combine), x[0].value->type.dtype, &neutral)) {
+        x[0].value = tn_l_fn3(&in, TN_S_select, present, x[0].value, tn_l_const(&in, tn_lscalar(x[0].value->type.dtype), neutral));
+        present = NULL;
+    }
     tn_lvalue *at = gpu_register(L, &in, &n, &f->kept_axes, &f->result);
     each = in;
     if (vector) { /* part 1 of the vector's loop ends here; its values go on to a second loop */

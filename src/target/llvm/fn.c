@@ -172,8 +172,10 @@ static LLVMValueRef float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMVa
     case TN_S_logistic: return logistic(e, dtype, args[0]);
     case TN_S_sign: return float_sign(e, args[0]);
     case TN_S_is_finite: return is_finite(e, args[0]);
-    case TN_S_maxnum: return prefer_number(e, "llvm.maximum", args);
-    case TN_S_minnum: return prefer_number(e, "llvm.minimum", args);
+    case TN_S_maxnum: /* what a GPU has for llvm.maxnum is exactly it: PTX orders zeros by sign */
+        return e->machine->gpu ? tn_emit_intrinsic_same(e, "llvm.maxnum", args, 2) : prefer_number(e, "llvm.maximum", args);
+    case TN_S_minnum:
+        return e->machine->gpu ? tn_emit_intrinsic_same(e, "llvm.minnum", args, 2) : prefer_number(e, "llvm.minimum", args);
     case TN_S_clamp: {
         LLVMValueRef low[2] = {args[1], args[0]};
         LLVMValueRef high[2] = {tn_emit_intrinsic_same(e, "llvm.maximum", low, 2), args[2]};
