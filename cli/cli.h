@@ -24,7 +24,7 @@ typedef struct cli {
     cli_pairs sizes;   /* --size */
     cli_pairs arguments, constants; /* --arg, --const */
     const char *inputs_dir, *save, *format, *machine, *passes, *print_after, *emit, *output, *lower, *grid, *target;
-    int64_t threads, seed, config;
+    int64_t threads, seed, config, warps;
     double seconds;
     bool json, profile, reference, verify, help, check, bench;
 } cli;
@@ -82,5 +82,21 @@ void cli_fill_random(DLTensor *tensor, uint64_t seed, uint64_t number);
 /* "name: f32[2, 3]  min … max … mean …" of a dense tensor. */
 void cli_print_tensor(const char *what, size_t i, const char *name, const DLTensor *tensor);
 int64_t cli_elements(const DLTensor *tensor);
+
+/* ---- kernels on a GPU (kernel_gpu.c) --------------------------------------------------------------------------------------- */
+
+struct tn_gpu;
+/* A buffer of the host's, and its like in the GPU's memory. */
+typedef struct cli_block {
+    void *host;
+    size_t bytes;
+    unsigned long long device; /* address; 0: none yet */
+} cli_block;
+tn_status cli_gpu_upload(tn_session *session, const struct tn_gpu *gpu, cli_block *blocks, size_t n); /* into new memory */
+tn_status cli_gpu_download(tn_session *session, const struct tn_gpu *gpu, const cli_block *blocks, size_t n);
+void cli_gpu_free(tn_session *session, const struct tn_gpu *gpu, cli_block *blocks, size_t n);
+/* Seconds of `launch`, which puts work into the default stream, as the GPU's events say: *n samples, `most` at most. */
+typedef tn_status (*cli_launch)(void *context);
+tn_status cli_gpu_measure(tn_session *session, const struct tn_gpu *gpu, cli_launch launch, void *context, double seconds, double *samples, size_t most, size_t *n);
 
 #endif

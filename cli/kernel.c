@@ -7,8 +7,9 @@
 
 #include "api/internal.h"
 #include "cli.h"
+#include "run/cuda.h"
 
-enum { MOST_SAMPLES = 1 << 18 };
+enum { MOST_SAMPLES = 1 << 18, MOST_GPU_SAMPLES = 1 << 10 };
 
 typedef struct argument {
     tn_kernel_parameter parameter;
@@ -27,9 +28,12 @@ typedef struct kernel_run {
     tn_module *module;
     int unit;
     tn_compiled_kernel *kernel;
+    const tn_gpu *gpu; /* NULL: it runs on the CPU */
     argument *argument;
     size_t n, nvalues;
     tn_kernel_value *values;
+    cli_block *blocks;        /* of the buffers among them */
+    size_t nblocks;
     int64_t grid[3];
     double compile_seconds;
 } kernel_run;
@@ -285,10 +289,18 @@ static tn_status open_file(kernel_run *r)
     return status;
 }
 
+/* Stages that only a GPU's code has, under their own names. */
+static bool emits_gpu_code(const cli *c) { return c->emit && (!strcmp(c->emit, "ptx") || !strcmp(c->emit, "cubin")); }
+
+static bool names_gpu(const cli *c) { return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "cuda:", 5)); }
+
+static const char *machine_of(const cli *c) { return c->machine ? c->machine : names_gpu(c) ? c->target : emits_gpu_code(c) ? "cuda" : NULL; }
+
 static tn_kernel_options kernel_options(const cli *c)
 {
-    return (tn_kernel_options){.machine = c->machine, .threads = (int)tn_min(c->threads, 1 << 16), .config = (int)tn_min(c->config, INT32_MAX), .debug = c->check,
-                               .print_after = c->print_after, .verify = c->verify};
+    return (tn_kernel_options){.machine = machine_of(c), .threads = (int)tn_min(c->threads, 1 << 16),
+                               .num_warps = (int)tn_min(c->warps, INT32_MAX), .config = (int)tn_min(c->config, INT32_MAX), .debug = c->check, .print_after = c->print_after,
+                               .verify = c->verify};
 }
 
 static const char **argument_texts(const kernel_run *r)
@@ -305,8 +317,9 @@ static tn_status emit(kernel_run *r)
     tn_stage stage;
     size_t size;
     char *text;
-    if (!cli_stage(c->emit, &stage) || stage == TN_STAGE_GRAPH) /* a kernel has no graph */
-        return usage(r, "--emit=%s: expected tile, loop, llvm, ptx, asm or obj", c->emit);
+    const char *name = !strcmp(c->emit, "ptx") ? "asm" : !strcmp(c->emit, "cubin") ? "obj" : c->emit;
+    if (!cli_stage(name, &stage) || stage == TN_STAGE_GRAPH) /* a kernel has no graph */
+        return usage(r, "--emit=%s: expected tile, loop, llvm, asm, obj, ptx or cubin", c->emit);
     tn_kernel_options options = kernel_options(c);
     TN_TRY(tn_kernel_emit(c->session, r->module, r->unit, r->name, argument_texts(r), r->n, &options, stage, &text, &size));
     return cli_put(c, text, size);
@@ -314,15 +327,54 @@ static tn_status emit(kernel_run *r)
 
 /* ---- running -------------------------------------------------------------------------------------------------------------------- */
 
-static tn_status launch(const kernel_run *r)
-{
-    tn_status status = tn_kernel_launch(r->kernel, r->grid, r->values, r->nvalues);
-    return status == TN_OK ? TN_OK : tn_error(r->c->session, status, TN_NO_LOC, "%s", tn_kernel_error());
-}
-
 static size_t buffer_bytes(const argument *a)
 {
     return (size_t)cli_elements(&a->tensor.dl) * (size_t)tn_dtype_bits(a->dtype) / 8;
+}
+
+static tn_status told(const kernel_run *r, tn_status status)
+{
+    return status == TN_OK ? TN_OK : tn_error(r->c->session, status, TN_NO_LOC, "%s", tn_kernel_error());
+}
+
+static tn_status launch(void *context)
+{
+    const kernel_run *r = context;
+    return told(r, tn_kernel_launch(r->kernel, r->grid, r->values, r->nvalues));
+}
+
+/* From here on the buffers' values are addresses on the GPU. */
+static tn_status move_to_gpu(kernel_run *r)
+{
+    r->blocks = TN_NEW_ARRAY(&r->c->session->arena, cli_block, r->n + 1);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->argument[i].buffer)
+            r->blocks[r->nblocks++] = (cli_block){.host = r->argument[i].tensor.owned, .bytes = buffer_bytes(&r->argument[i])};
+    TN_TRY(cli_gpu_upload(r->c->session, r->gpu, r->blocks, r->nblocks));
+    for (size_t i = 0, v = 0, b = 0; i < r->n; v += r->argument[i++].value != NULL)
+        if (r->argument[i].buffer)
+            r->values[v].pointer = (void *)(uintptr_t)r->blocks[b++].device;
+    return TN_OK;
+}
+
+static tn_status run_on_gpu(kernel_run *r)
+{
+    TN_TRY(move_to_gpu(r));
+    TN_TRY(launch(r));
+    TN_TRY(told(r, tn_kernel_wait(r->kernel, NULL)));
+    return cli_gpu_download(r->c->session, r->gpu, r->blocks, r->nblocks);
+}
+
+/* What the kernel takes of a GPU, which is known without one if ptxas is there. */
+static void print_footprint(const kernel_run *r)
+{
+    tn_kernel_info info;
+    tn_kernel_describe(r->kernel, &info);
+    printf("%s for %s: %d threads a block, %zu bytes of shared memory", r->name, info.machine, info.threads, info.shared_bytes);
+    if (info.registers >= 0)
+        printf(", %d registers a thread, %d bytes of them spilled\n", info.registers, info.spill_bytes);
+    else
+        printf("; registers are known with a GPU, or where ptxas is\n");
 }
 
 /* NumPy has no types for some elements: their bits are saved as unsigned integers. */
@@ -348,7 +400,7 @@ static tn_status save(const kernel_run *r)
 
 static tn_status run_once(kernel_run *r)
 {
-    TN_TRY(launch(r));
+    TN_TRY(r->gpu ? run_on_gpu(r) : launch(r));
     for (size_t i = 0; i < r->n; i++)
         if (r->argument[i].buffer)
             cli_print_tensor("argument", i, r->argument[i].parameter.name, &r->argument[i].tensor.dl);
@@ -450,6 +502,18 @@ static tn_status measure(kernel_run *r, double *samples, times *out)
     return TN_OK;
 }
 
+/* Median and minimum by the GPU's clock; launches apart, since the clock's events stand between them. */
+static tn_status measure_gpu(kernel_run *r, double *samples, times *out)
+{
+    TN_TRY(move_to_gpu(r));
+    TN_TRY(cli_gpu_measure(r->c->session, r->gpu, launch, r, r->c->seconds, samples, MOST_GPU_SAMPLES, &out->samples));
+    out->launches = 1;
+    qsort(samples, out->samples, sizeof *samples, cli_by_value);
+    out->least = samples[0];
+    out->median = samples[out->samples / 2];
+    return TN_OK;
+}
+
 static void print_times(const kernel_run *r, const times *t)
 {
     tn_kernel_info info;
@@ -464,14 +528,15 @@ static void print_times(const kernel_run *r, const times *t)
         printf(", \"file\": ");
         cli_print_json_text(r->file);
         printf(", \"median_ms\": %.6f, \"min_ms\": %.6f, \"compile_ms\": %.3f, \"bytes\": %zu, \"gb_per_s\": %.3f, \"grid\": [%lld, %lld, %lld], \"launches\": %lld, "
-               "\"threads\": %d, \"machine\": \"%s\", \"cached\": %s, \"code_bytes\": %zu, \"scratch_bytes\": %zu, \"pointer_accesses\": %zu}\n",
+               "\"threads\": %d, \"machine\": \"%s\", \"cached\": %s, \"code_bytes\": %zu, \"scratch_bytes\": %zu, \"pointer_accesses\": %zu, "
+               "\"device\": %d, \"registers\": %d, \"spill_bytes\": %d, \"shared_bytes\": %zu}\n",
                t->median * 1e3, t->least * 1e3, r->compile_seconds * 1e3, bytes, rate, (long long)r->grid[0], (long long)r->grid[1], (long long)r->grid[2],
                (long long)t->samples * (long long)t->launches, info.threads, info.machine, info.cached ? "true" : "false", info.code_bytes, info.scratch_bytes,
-               info.pointer_accesses);
+               info.pointer_accesses, info.device, info.registers, info.spill_bytes, info.shared_bytes);
         return;
     }
-    printf("median %.4f ms, minimum %.4f ms over %lld launches on up to %d threads (%s); %.1f GB/s of %zu bytes of arguments\n", t->median * 1e3, t->least * 1e3,
-           (long long)t->samples * (long long)t->launches, info.threads, info.machine, rate, bytes);
+    printf("median %.4f ms, minimum %.4f ms over %lld launches on %s%d threads (%s); %.1f GB/s of %zu bytes of arguments\n", t->median * 1e3, t->least * 1e3,
+           (long long)t->samples * (long long)t->launches, r->gpu ? "blocks of " : "up to ", info.threads, info.machine, rate, bytes);
     printf("compile %.1f ms (front end %.1f, lower %.1f, machine code %.1f, link %.1f)%s; %zu bytes of code, %zu of scratch, %zu accesses by pointers\n",
            r->compile_seconds * 1e3, info.front_seconds * 1e3, info.lower_seconds * 1e3, info.emit_seconds * 1e3, info.link_seconds * 1e3,
            info.cached ? ", from the disk" : "", info.code_bytes, info.scratch_bytes, info.pointer_accesses);
@@ -483,7 +548,7 @@ static tn_status bench(kernel_run *r)
     times t;
     if (!samples)
         return TN_NO_MEMORY;
-    tn_status status = measure(r, samples, &t);
+    tn_status status = r->gpu ? measure_gpu(r, samples, &t) : measure(r, samples, &t);
     free(samples);
     if (status == TN_OK)
         print_times(r, &t);
@@ -500,8 +565,8 @@ static tn_status check_options(kernel_run *r)
         return usage(r, "'%s': expected FILE.py:NAME, the name of a @triton.jit function behind the file's", c->file);
     r->file = tn_strndup(&c->session->arena, c->file, (size_t)(colon - c->file));
     r->name = colon + 1;
-    if (c->target && strcmp(c->target, "cpu") && strcmp(c->target, "cuda"))
-        return usage(r, "--target=%s: expected cpu or cuda", c->target);
+    if (c->target && strcmp(c->target, "cpu") && !names_gpu(c))
+        return usage(r, "--target=%s: expected cpu, cuda or cuda:N", c->target);
     if ((c->emit != NULL) + c->check + c->bench > 1)
         return usage(r, "--emit, --check and --bench exclude each other");
     if (c->json && !c->bench)
@@ -510,17 +575,42 @@ static tn_status check_options(kernel_run *r)
         return usage(r, "--save goes with a run or with --check");
     if (c->output && !c->emit)
         return usage(r, "--output goes with --emit");
-    if (c->target && !strcmp(c->target, "cuda"))
-        return tn_error(c->session, TN_UNSUPPORTED, TN_NO_LOC, "--target=cuda is not yet supported");
-    if (c->emit && !strcmp(c->emit, "ptx"))
-        return tn_error(c->session, TN_UNSUPPORTED, TN_NO_LOC, "--emit=ptx is not yet supported");
     return read_grid(r);
+}
+
+/* --machine, --target and --emit say the same, or nothing. */
+static tn_status check_machine(const kernel_run *r)
+{
+    const cli *c = r->c;
+    const tn_machine *machine;
+    int device;
+    TN_TRY(tn_gpu_machine(c->session, machine_of(c), &machine, &device));
+    const char *other = c->machine ? tn_format(&c->session->arena, "--machine=%s", c->machine) : tn_format(&c->session->arena, "--emit=%s", c->emit);
+    if (c->target && names_gpu(c) != machine->gpu)
+        return usage(r, "--target=%s does not go with %s", c->target, other);
+    if (emits_gpu_code(c) && !machine->gpu)
+        return usage(r, "--emit=%s does not go with --machine=%s, which is no GPU", c->emit, c->machine);
+    return TN_OK;
+}
+
+/* The GPU that the kernel was loaded into; without one, why. */
+static tn_status find_gpu(kernel_run *r)
+{
+    tn_kernel_info info;
+    tn_kernel_describe(r->kernel, &info);
+    if (info.device < 0)
+        return TN_OK;
+    if (!r->c->json)
+        print_footprint(r);
+    r->gpu = tn_api_kernel_gpu(r->kernel);
+    return r->gpu ? TN_OK : launch(r);
 }
 
 static tn_status work(kernel_run *r)
 {
     cli *c = r->c;
     TN_TRY(check_options(r));
+    TN_TRY(check_machine(r));
     TN_TRY(open_file(r));
     TN_TRY(find_arguments(r));
     if (c->emit)
@@ -529,6 +619,7 @@ static tn_status work(kernel_run *r)
     double start = tn_seconds();
     TN_TRY(tn_kernel_compile(c->session, r->module, r->unit, r->name, argument_texts(r), r->n, &options, &r->kernel));
     r->compile_seconds = tn_seconds() - start;
+    TN_TRY(find_gpu(r));
     return c->bench ? bench(r) : c->check ? check(r) : run_once(r);
 }
 
@@ -548,6 +639,7 @@ int cli_kernel(cli *c)
     kernel_run r = {.c = c};
     tn_status status = work(&r);
     drop_notes(c);
+    cli_gpu_free(c->session, r.gpu, r.blocks, r.nblocks);
     int code = cli_fail(c, status);
     for (size_t i = 0; i < r.n; i++) {
         cli_tensor_free(&r.argument[i].tensor);

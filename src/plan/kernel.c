@@ -216,9 +216,10 @@ static tn_status emit_cubin(tn_session *session, tn_lfunc *loop, const tn_exec_o
 {
     tn_code code = {.symbol = NULL};
     TN_TRY(emit_gpu(session, loop, options, &code));
-    *out = (tn_blob){code.object.data, code.cubin_bytes};
-    if (code.cubin_bytes)
+    if (code.cubin_bytes) {
+        *out = (tn_blob){code.object.data, code.cubin_bytes};
         return TN_OK;
+    }
     free(code.object.data);
     return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "machine '%s': an object of it is a cubin, which only ptxas makes; it is neither in the PATH nor in $TENON_PTXAS, or it "
                     "refused", options->machine->name);

@@ -1,7 +1,9 @@
 """`tenon kernel` as a user meets it: argument forms, what it prints and saves, reports, exit codes."""
+import ctypes.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import ml_dtypes
@@ -10,6 +12,7 @@ import pytest
 
 TENON = os.environ.get("TENON", "build/release/tenon")
 CHECKED = os.environ.get("TENON_CHECKED", TENON)
+FAKE = pathlib.Path(TENON).resolve().parent / "unit/fake_cuda.so"
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "triton/elementwise.py"
 RIGHT, AT_FAULT, USAGE, DIFFERS = range(4)
 
@@ -116,9 +119,91 @@ def test_objects(tmp_path):
     assert (tmp_path / "add.o").read_bytes()[:4] == b"\x7fELF"
 
 
-def test_what_is_not_there_yet(tmp_path):
-    assert "--target=cuda is not yet supported" in kernel("add", "--target=cuda", code=AT_FAULT).stderr
-    assert "--emit=ptx is not yet supported" in kernel("add", "--emit=ptx", code=AT_FAULT).stderr
+# ---- GPUs, of which there is none, or one that does nothing ---------------------------------------------------------------------
+
+ON_GPU = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def f(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
+"""
+needs_fake = pytest.mark.skipif(not FAKE.is_file(), reason="tests are not built")
+
+
+@pytest.fixture
+def on_gpu(tmp_path, monkeypatch):
+    """A kernel on the fake GPU, whose kernels do nothing."""
+    (tmp_path / "f.py").write_text(ON_GPU)
+    np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float32))
+    monkeypatch.setenv("LD_PRELOAD", str(FAKE))
+
+    def run(*options, **more):
+        return kernel("f", *args(x=tmp_path / "x.npy", out="f32[100]", n=100), "--const", "BLOCK=64", "--grid=2", "--target=cuda", "--num-warps=2", *options,
+                      file=tmp_path / "f.py", **more)
+
+    return run
+
+
+@needs_fake
+def test_on_a_gpu(on_gpu, tmp_path):
+    done = on_gpu("--save", tmp_path / "saved")
+    assert "f for sm_90a: 64 threads a block, 0 bytes of shared memory, 104 registers a thread, 103 bytes of them spilled" in done.stdout
+    np.testing.assert_array_equal(np.load(tmp_path / "saved/x.npy"), np.arange(100))  # went there and came back
+    np.testing.assert_array_equal(np.load(tmp_path / "saved/out.npy"), 0)
+    assert on_gpu(code=RIGHT).stdout == done.stdout  # from the disk
+
+
+@needs_fake
+def test_times_on_a_gpu(on_gpu):
+    found = json.loads(on_gpu("--bench", "--json", "--seconds=0.001").stdout)
+    assert found["median_ms"] == found["min_ms"] == 1.5 and found["launches"] == 3 and found["machine"] == "sm_90a" and found["threads"] == 64 and found["device"] == 0
+    assert "launches on blocks of 64 threads (sm_90a)" in on_gpu("--bench", "--seconds=0.001").stdout
+
+
+@needs_fake
+def test_a_gpu_that_is_not_there(on_gpu):
+    assert "there is no GPU 1: CUDA's driver shows 1" in on_gpu("--machine=cuda:1", code=AT_FAULT).stderr
+    assert "there is no GPU 1: CUDA's driver shows 1" in on_gpu("--target=cuda:1", code=AT_FAULT).stderr
+
+
+@pytest.mark.skipif(bool(ctypes.util.find_library("cuda")), reason="there is a GPU")
+def test_without_a_gpu(tmp_path):
+    _, arguments = add(tmp_path)
+    done = kernel("add", *arguments, "--target=cuda", code=AT_FAULT)
+    assert "kernel add: machine 'sm_90a' can't run here: there is no GPU: libcuda.so.1 is not installed" in done.stderr
+    assert "add for sm_90a: 128 threads a block" in done.stdout
+    kernel("add", *arguments, "--target=cuda", "--bench", code=AT_FAULT)
+    ptx = kernel("add", *arguments, "--emit=ptx", "--num-warps=8").stdout
+    assert ".target sm_90a" in ptx and ".reqntid 256" in ptx and ".entry add(" in ptx
+    assert ".target sm_80" in kernel("add", *arguments, "--emit=asm", "--machine=sm_80").stdout
+    assert "threads 128" in kernel("add", *arguments, "--emit=loop", "--target=cuda").stdout
+
+
+@pytest.mark.skipif(not shutil.which("ptxas"), reason="there is no ptxas")
+def test_cubins(tmp_path, monkeypatch):
+    _, arguments = add(tmp_path)
+    kernel("add", *arguments, "--emit=cubin", "-o", tmp_path / "add.cubin")
+    assert (tmp_path / "add.cubin").read_bytes()[:4] == b"\x7fELF"
+    assert "registers a thread, 0 bytes of them spilled" in kernel("add", *arguments, "--target=cuda", "--machine=sm_80", code=AT_FAULT).stdout
+    monkeypatch.setenv("TENON_PTXAS", "")
+    assert "only ptxas makes" in kernel("add", *arguments, "--emit=obj", "--target=cuda", code=AT_FAULT).stderr
+
+
+def test_assemblers_that_fail(tmp_path, monkeypatch):
+    """One that was named is an error, one of the PATH is a note."""
+    monkeypatch.setenv("TENON_CACHE", "")
+    _, arguments = add(tmp_path)
+    (tmp_path / "ptxas").write_text("#!/bin/sh\necho it is too old\nexit 3\n")
+    (tmp_path / "ptxas").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = kernel("add", *arguments, "--target=cuda", code=AT_FAULT)
+    assert "ptxas: it is too old; the GPU's driver takes the PTX" in done.stderr and "registers are known with a GPU" in done.stdout
+    for named, message in ((tmp_path / "ptxas", "($TENON_PTXAS): it is too old"), (tmp_path / "none", "($TENON_PTXAS): it can't be run")):
+        monkeypatch.setenv("TENON_PTXAS", str(named))
+        assert message in kernel("add", *arguments, "--target=cuda", code=AT_FAULT).stderr
 
 
 def test_check(tmp_path):
@@ -192,7 +277,12 @@ X = args(x="f32[4]", y="f32[4]", out="f32[4]")
     ("add", ["--grid=1,2,3,4"], "expected one to three sizes"),
     ("add", ["--grid=-1"], "expected one to three sizes"),
     ("add", ["--emit=graph"] + X + args(n=4) + ["--const", "BLOCK=4"], "expected tile, loop"),
-    ("add", ["--target=tpu"], "expected cpu or cuda"),
+    ("add", ["--target=tpu"], "expected cpu, cuda or cuda:N"),
+    ("add", ["--target=cuda", "--machine=baseline"], "--target=cuda does not go with --machine=baseline"),
+    ("add", ["--target=cpu", "--machine=sm_80"], "--target=cpu does not go with --machine=sm_80"),
+    ("add", ["--target=cpu", "--emit=ptx"], "--target=cpu does not go with --emit=ptx"),
+    ("add", ["--emit=ptx", "--machine=baseline"], "--emit=ptx does not go with --machine=baseline, which is no GPU"),
+    ("add", ["--machine=cuda:x"], "unknown machine 'cuda:x'"),
     ("add", ["--check", "--bench"], "exclude each other"),
     ("add", ["--json"], "--json goes with --bench"),
     ("nothing", [], "no @triton.jit function 'nothing'"),
