@@ -1,0 +1,314 @@
+"""Runs kernels on an NVIDIA GPU: first right against float64 at odd sizes, then against a device copy or PyTorch in strict turns. One table.
+
+    TENON_LIBRARY=libtenon.so PYTHONPATH=python python3 tests/gpu/run.py [--check] [--time] [--triton] [NAME ...]
+
+Needs the library, PyTorch and the driver. --triton adds Triton's time of the same text. Exits with 1 if a result is wrong."""
+import argparse
+import importlib.util
+import pathlib
+import statistics
+import sys
+import tempfile
+import traceback
+
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+
+def load(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def peer_module():
+    """The same kernels for Triton."""
+    text = (HERE / "kernels.py").read_text().replace("import tenon.triton as triton", "import triton").replace("import tenon.triton.language as tl", "import triton.language as tl")
+    path = pathlib.Path(tempfile.mkdtemp()) / "peer_kernels.py"
+    path.write_text(text)
+    return load(path, "peer_kernels")
+
+
+def cdiv(a, b):
+    return -(-a // b)
+
+
+def power(n):
+    return 1 << max(0, n - 1).bit_length()
+
+
+def warps_for(block):
+    return max(1, min(32, block // 512))
+
+
+def random(*shape, dtype=BF16):
+    return torch.randn(*shape, device="cuda", dtype=F32).to(dtype)
+
+
+def poisoned(*shape, dtype=BF16):
+    return torch.full(shape, float("nan"), device="cuda", dtype=dtype)
+
+
+def error(out, ref):
+    out, ref = out.double(), ref.double()
+    if out.isnan().any() and not ref.isnan().any():
+        return float("inf")
+    scale = ref.norm()
+    return ((out - ref).norm() / scale).item() if scale > 0 else (out - ref).norm().item()
+
+
+# Each entry: sizes to check at; make(size, dtype) -> (inputs, outputs); launch(kernels, inputs, outputs, size); reference(inputs) in float64.
+class Row:
+    odd = [(1, 1), (3, 5), (7, 781), (33, 1024), (5, 1000), (3, 4097), (2, 16384)]
+    big = [(1 << 18, 1 << 10), (1 << 16, 1 << 12), (1 << 14, 1 << 14), (1 << 12, 1 << 16)]
+    dtypes = [BF16, F32]
+    peer = "copy"
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [poisoned(*size, dtype=dtype)]
+
+    def moved(self, inputs, outputs):
+        return sum(t.numel() * t.element_size() for t in inputs + outputs)
+
+
+class Softmax(Row):
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.softmax[(size[0],)](o[0], i[0], size[1], BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        return [torch.softmax(i[0].double(), 1)]
+
+
+class LayerNorm(Row):
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype), random(size[1], dtype=dtype), random(size[1], dtype=dtype)], [poisoned(*size, dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.layer_norm[(size[0],)](i[0], i[1], i[2], o[0], size[1], 1e-5, BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        return [torch.nn.functional.layer_norm(i[0].double(), (size[1],), i[1].double(), i[2].double(), 1e-5)]
+
+
+class RmsNorm(LayerNorm):
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.rms_norm[(size[0],)](i[0], i[1], o[0], size[1], 1e-5, BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        x = i[0].double()
+        return [x / (x.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * i[1].double()]
+
+
+class RowSum(Row):
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [poisoned(size[0], dtype=F32)]
+
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.row_sum[(size[0],)](i[0], o[0], size[1], BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        return [i[0].double().sum(1)]
+
+
+class Scan(Row):
+    big = [(1 << 18, 1 << 10)]
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [poisoned(*size, dtype=F32)]
+
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.scan_rows[(size[0],)](i[0], o[0], size[1], BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        return [i[0].double().cumsum(1)]
+
+
+class ArgMax(Row):
+    big = []
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [torch.full((size[0],), -1, device="cuda", dtype=torch.int32)]
+
+    def launch(self, k, i, o, size):
+        block = power(size[1])
+        k.argmax_rows[(size[0],)](i[0], o[0], size[1], BLOCK=block, num_warps=warps_for(block))
+
+    def reference(self, i, size):
+        return [i[0].double().argmax(1)]
+
+
+class ColumnSum(Row):
+    odd = [(1, 1), (3, 5), (781, 7), (1024, 33), (1000, 136), (4097, 3)]
+    strip = 4096
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [poisoned(cdiv(size[0], self.strip), size[1], dtype=F32)]
+
+    def launch(self, k, i, o, size):
+        k.column_sum[(cdiv(size[1], 256), cdiv(size[0], self.strip))](i[0], o[0], size[0], size[1], ROWS=32, COLS=256, STRIP=self.strip, num_warps=8)
+
+    def reference(self, i, size):
+        return [torch.stack([part.double().sum(0) for part in i[0].split(self.strip)])]
+
+
+class Transpose(Row):
+    odd = [(1, 1), (3, 5), (65, 781), (128, 1000), (4097, 64)]
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype)], [poisoned(size[1], size[0], dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        k.transpose[(cdiv(size[0], 64), cdiv(size[1], 64))](i[0], o[0], size[0], size[1], ROWS=64, COLS=64, num_warps=4)
+
+    def reference(self, i, size):
+        return [i[0].double().t()]
+
+
+class Flat(Row):
+    odd = [(1,), (3,), (1023,), (1024,), (100003,)]
+    big = [(1 << 28,)]
+
+
+class Add(Flat):
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype), random(*size, dtype=dtype)], [poisoned(*size, dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        k.add[(cdiv(size[0], 2048),)](i[0], i[1], o[0], size[0], BLOCK=2048, num_warps=4)
+
+    def reference(self, i, size):
+        return [i[0].double() + i[1].double()]
+
+
+class Gelu(Flat):
+    def launch(self, k, i, o, size):
+        k.gelu[(cdiv(size[0], 2048),)](i[0], o[0], size[0], BLOCK=2048, num_warps=4)
+
+    def reference(self, i, size):
+        return [torch.nn.functional.gelu(i[0].double(), approximate="tanh")]
+
+
+class Matmul(Row):
+    odd = [(1, 8, 8), (257, 520, 200), (300, 1000, 72), (64, 64, 64), (33, 17, 5)]
+    big = [(4096, 4096, 4096), (8192, 8192, 8192)]
+    dtypes = [BF16, F16, F32]
+    peer = "matmul"
+
+    def make(self, size, dtype):
+        m, n, k = size
+        return [random(m, k, dtype=dtype), random(k, n, dtype=dtype)], [poisoned(m, n, dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        m, n, kk = size
+        k.matmul[(cdiv(m, 128) * cdiv(n, 128),)](i[0], i[1], o[0], m, n, kk, BM=128, BN=128, BK=64 if i[0].element_size() == 2 else 32, GROUP=8, num_warps=8, num_stages=3)
+
+    def reference(self, i, size):
+        return [i[0].double() @ i[1].double()]
+
+    def peer_run(self, i, o):
+        torch.matmul(i[0], i[1], out=o[0])
+
+
+ENTRIES = {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
+           "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "matmul": Matmul()}
+LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
+
+
+def check(name, entry, kernels):
+    worst, wrong = 0.0, []
+    for dtype in entry.dtypes:
+        for size in entry.odd:
+            inputs, outputs = entry.make(size, dtype)
+            limit = LIMITS[dtype] if name != "matmul" or dtype != F32 else 2e-3  # tf32
+            try:
+                entry.launch(kernels, inputs, outputs, size)
+                torch.cuda.synchronize()
+                e = max(error(out, ref) for out, ref in zip(outputs, entry.reference(inputs, size)))
+            except Exception as problem:
+                wrong.append(f"{size} {dtype}: {str(problem).splitlines()[0][:160]}")
+                if "unspecified launch failure" in str(problem) or "illegal" in str(problem):
+                    raise
+                continue
+            worst = max(worst, e / limit)
+            if not e <= limit:
+                wrong.append(f"{size} {dtype}: error {e:.2e}")
+    return worst, wrong
+
+
+def milliseconds(run, times):
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        run()
+    stop.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop) / times
+
+
+def turns(runs, rounds=9, times=5):
+    for run in runs:
+        milliseconds(run, 2)
+    table = [[milliseconds(run, times) for run in runs] for _ in range(rounds)]
+    medians = [statistics.median(column) for column in zip(*table)]
+    return medians, [statistics.median(row[k] / row[0] for row in table) for k in range(len(runs))]
+
+
+def time(name, entry, kernels, peer):
+    for size in entry.big:
+        dtype = entry.dtypes[0]
+        inputs, outputs = entry.make(size, dtype)
+        runs = [lambda: entry.launch(kernels, inputs, outputs, size)]
+        if entry.peer == "copy":
+            half = entry.moved(inputs, outputs) // 2
+            source, target = torch.empty(half, dtype=torch.uint8, device="cuda").random_(), torch.empty(half, dtype=torch.uint8, device="cuda")
+            runs.append(lambda: target.copy_(source))
+        else:
+            runs.append(lambda: entry.peer_run(inputs, outputs))
+        if peer:
+            runs.append(lambda: entry.launch(peer, inputs, outputs, size))
+        medians, ratios = turns(runs)
+        row = f"{name:12} {'x'.join(map(str, size)):18} {medians[0]:8.3f} ms   {entry.peer} {medians[1]:8.3f} ms  {ratios[1]:6.3f}"
+        if entry.peer == "matmul":
+            row += f"   {2 * size[0] * size[1] * size[2] / medians[0] / 1e9:6.0f} TFLOP/s"
+        else:
+            row += f"   {entry.moved(inputs, outputs) / medians[0] / 1e9:6.2f} TB/s"
+        if peer:
+            row += f"   triton {medians[2]:8.3f} ms  {ratios[2]:6.3f}"
+        print(row, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--triton", action="store_true")
+    options = parser.parse_args()
+    kernels = load(HERE / "kernels.py", "tenon_kernels")
+    peer = peer_module() if options.triton else None
+    failed = 0
+    for name in options.names or ENTRIES:
+        try:
+            if not options.time or options.check:
+                worst, wrong = check(name, ENTRIES[name], kernels)
+                failed += len(wrong)
+                print(f"{name:12} {'right' if not wrong else 'WRONG'}   worst error / limit {worst:.2f}" + "".join(f"\n    {w}" for w in wrong), flush=True)
+            if not options.check or options.time:
+                time(name, ENTRIES[name], kernels, peer)
+        except Exception:
+            failed += 1
+            print(f"{name:12} FAILED\n" + traceback.format_exc()[-1500:], flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
