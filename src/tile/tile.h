@@ -175,6 +175,9 @@ struct tn_tblock {
  *                   computed again each time (default by what it costs)
  * Keys that the GPU lowering reads:
  *   warps           of the kernel: warps of 32 threads that work on a program together (default 4)
+ *   group           of the kernel: the last coordinate goes in bands of so many programs: a band runs through all of the coordinate before it, before the next
+ *                   one starts (products: operands that neighbours share stay in the L2)
+ *   stages          of a fold that adds up a dot, or of the kernel for all: strips of the operands in shared memory at once, as far as there is room (default 3)
  * An unknown label or key is an error of the verifier. */
 typedef struct tn_schedule_entry {
     const char *label, *key;
@@ -199,6 +202,9 @@ typedef struct tn_tile_target {
     int dot_rows, dot_vectors;  /* register tile of a product: rows x vectors */
     int64_t l1_bytes, l2_bytes; /* a core */
     int threads;
+    bool gpu;                   /* a program is a CTA: its tiles are held by the registers of `warps` (of its schedule) warps */
+    int processors;             /* of a GPU: how many programs run side by side at least */
+    int registers;              /* of a GPU: of 32 bits, of a processor */
 } tn_tile_target;
 
 typedef struct tn_kernel {

@@ -201,6 +201,14 @@ bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out)
     return true;
 }
 
+bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *multiple)
+{
+    lying m = lying_of(L, access);
+    *axis = m.axis;
+    *multiple = m.multiple;
+    return m.axis >= 0;
+}
+
 bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better)
 {
     enum { FEW = 256 }; /* elements: not worth a trip through shared memory */
@@ -276,6 +284,8 @@ static void survey_op(void *context, tn_top *op)
     lower *L = context;
     axes own = lower_own_axes();
     vote_for(L, op);
+    if (op->code == TN_T_dot)
+        gpu_survey_dot(L, op);
     if (is_expression(op) && op->code != TN_T_gather)
         return;
     for (int i = 0; i < op->noperands; i++)
@@ -324,6 +334,53 @@ bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out)
         return true;
     }
     return gpu_class_layout(L, &v->type, out);
+}
+
+/* The load that v is computed from element by element, perhaps turned; *axis: of v, along which memory has neighbours. */
+static const tn_top *load_below(const lower *L, const tn_tvalue *v, int *axis, int64_t *multiple, int *budget)
+{
+    const tn_top *op = v->def;
+    if (!op || --*budget < 0)
+        return NULL;
+    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
+        return gpu_neighbours(L, op, axis, multiple) ? op : NULL;
+    if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_bitcast && op->code != TN_T_permute)
+        return NULL;
+    for (int i = 0; i < op->noperands; i++) {
+        const tn_top *load = op->operand[i]->type.rank == v->type.rank ? load_below(L, op->operand[i], axis, multiple, budget) : NULL;
+        for (int k = 0; load && op->code == TN_T_permute && k < v->type.rank; k++)
+            if (op->axis[k] == *axis) {
+                *axis = k;
+                return load;
+            }
+        if (load)
+            return load;
+    }
+    return NULL;
+}
+
+bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out)
+{
+    int budget = LOWER_BUDGET, bytes = tn_max(1, tn_dtype_bits(v->type.dtype) / 8);
+    int64_t multiple;
+    const place *p = same_shaped_place(L, v, &budget);
+    *inner = v->type.rank - 1;
+    if (p) {
+        int first = p->held->layout.reg_bits && p->held->layout.col[0] ? 0 : TN_LAYOUT_LANE;
+        *out = p->held->layout;
+        for (int a = 0; a < v->type.rank; a++)
+            if (tn_layout_column(out, first, a) == 1)
+                *inner = a;
+        return true;
+    }
+    budget = LOWER_BUDGET;
+    const tn_top *load = load_below(L, v, inner, &multiple, &budget);
+    return layout_along(L, &v->type, *inner, load ? gcd(multiple, VECTOR_BYTES / bytes) : VECTOR_BYTES / bytes, out);
+}
+
+void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout)
+{
+    *tn_map_at(&GPU(L)->classes, shape_key(type)) = tn_memdup(&L->arena, layout, sizeof *layout);
 }
 
 /* Instructions or so that one element takes, of what is in no place. */

@@ -332,7 +332,14 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     case TN_T_reduce:
     case TN_T_fold:
-        gpu_reduce(L, b, op);
+        if (op->code == TN_T_fold && gpu_is_dot_fold(op))
+            gpu_dot(L, b, op);
+        else
+            gpu_reduce(L, b, op);
+        return;
+    case TN_T_dot:
+        if (op != GPU(L)->product)
+            gpu_dot(L, b, op);
         return;
     case TN_T_gather:
         lower_gather(L, b, op);
@@ -355,7 +362,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     case TN_T_yield:
         return;
     default:
-        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_dot || op->code == TN_T_histogram || op->code == TN_T_asm)
+        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_histogram || op->code == TN_T_asm)
             gpu_refuse(L, op, NULL);
         else if (op->nresults == 1 && op->result->type.rank == 0)
             lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */

@@ -75,6 +75,7 @@ typedef struct gpu_lower {
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
+    const tn_top *product;      /* the dot that the fold around it computes */
 } gpu_lower;
 
 #define GPU(L) ((gpu_lower *)(uintptr_t)(L))
@@ -93,6 +94,11 @@ bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out);
 bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out);
 /* A load (by view or pointer) in the layout would touch memory with a stride from lane to lane; *better: one that does not. */
 bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better);
+/* The axis along which an access has neighbours in memory, and what their vectors' starts and ends are multiples of, in elements. False: none, or not known. */
+bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *multiple);
+/* In which a tile is computed that goes to shared memory: where it is already, or as the memory lies that it is loaded from; *inner: its fastest axis. */
+bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out);
+void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout);
 /* Worth having in registers rather than computing once more. */
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v);
 
@@ -137,5 +143,10 @@ element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tva
 
 /* ---- reduce.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce, fold */
+
+/* ---- dot.c ----------------------------------------------------------------------------------------------------------------- */
+bool gpu_is_dot_fold(const tn_top *fold); /* adds up what one dot in it gives, and nothing else */
+void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op); /* dot, or such a fold */
+void gpu_survey_dot(lower *L, const tn_top *dot);         /* tiles of its result's shape get the layout of its accumulators */
 
 #endif

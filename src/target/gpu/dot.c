@@ -1,0 +1,426 @@
+/* Products: `dot`, and a fold that adds one up.
+ *
+ * The accumulators are registers, in the layout of the instruction that fits the types and extents, else in the layout of the result's shape, by
+ * multiply-adds; a fold keeps them over its ranges. What follows reads them as a place in that layout.
+ *
+ *   instructions     operands go to shared memory (operand.c), a strip of k at a time; warps share out the result, and load fragments of both
+ *   pipeline         of a fold whose operands are plain loads: strips are copied without registers, `stages` - 1 of them ahead, into a ring of buffers
+ *                      copies of strips 0 … stages - 2
+ *                      each strip: wait until it is there; barrier; copy strip + stages - 1 to where strip - 1 was; fragments and products
+ *   multiply-adds    both operands in shared memory; each thread adds up its elements, k after k */
+#include "target/gpu/dot.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STAGES = 8 };
+
+static const gpu_mma instructions[] = {
+    {TN_BF16, TN_F32, "mma_m16n8k16_bf16"},
+    {TN_F16, TN_F32, "mma_m16n8k16_f16"},
+    {TN_I8, TN_I32, "mma_m16n8k32_s8"},
+    {TN_U8, TN_I32, "mma_m16n8k32_u8"},
+};
+
+typedef struct product {
+    const tn_top *op, *dot;
+    tn_dtype factor, sum; /* of the operands, of the accumulators */
+    const gpu_mma *mma;   /* NULL: multiply-adds */
+    gpu_warps warps;
+    tn_layout layout;
+    gpu_operand operand[2];
+    place *acc;
+    int64_t strips_bytes; /* of a stage */
+    int stages;
+} product;
+
+static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
+
+bool gpu_is_dot_fold(const tn_top *fold)
+{
+    if (fold->naxes || fold->nresults != 1 || fold->ordered || tn_combine_fn(fold->region[1]) != TN_S_add)
+        return false;
+    const tn_top *dot = dot_of(fold);
+    return dot && dot->code == TN_T_dot && dot->block == fold->region[0];
+}
+
+/* ---- which instruction -------------------------------------------------------------------------------------------------- */
+
+/* Sums of halves are kept in f32. */
+static tn_dtype sum_type(const tn_top *dot)
+{
+    tn_dtype type = dot->result->type.dtype;
+    return tn_is_float(type) && tn_dtype_bits(type) < 32 ? TN_F32 : type;
+}
+
+static bool depends_on_dot(const tn_tvalue *v, const tn_tblock *block, int *budget)
+{
+    const tn_top *op = v->def;
+    if (!op || --*budget < 0 || op->block != block)
+        return false;
+    if (op->code == TN_T_dot)
+        return true;
+    for (int i = 0; i < op->noperands; i++)
+        if (depends_on_dot(op->operand[i], block, budget))
+            return true;
+    return false;
+}
+
+/* One of several products of a chain: rows of the first one's result are what the second one's left operand is made of, so that warps hold whole rows. */
+static bool is_in_chain(const tn_top *dot)
+{
+    for (const tn_top *op = dot->block->first; op; op = op->next) {
+        int budget = LOWER_BUDGET;
+        if (op->code == TN_T_dot && (depends_on_dot(op->operand[0], op->block, &budget) || depends_on_dot(op->operand[1], op->block, &budget)))
+            return true;
+    }
+    return false;
+}
+
+/* As square a part of the result for each warp as there is: what it reads of both operands is least. */
+static gpu_warps share_out(lower *L, const tn_top *dot, int64_t m, int64_t n)
+{
+    int warps = GPU(L)->warps;
+    gpu_warps best = {0, 0};
+    int64_t least = INT64_MAX;
+    for (int along_m = 1; along_m <= warps; along_m *= 2) {
+        int along_n = warps / along_m;
+        if (along_m * GPU_MMA_M > m || along_n * 2 * GPU_MMA_N > n)
+            continue;
+        int64_t reads = m / along_m + n / along_n;
+        if (reads < least || (reads == least && m >= n) || (along_n == 1 && is_in_chain(dot))) {
+            least = along_n == 1 && is_in_chain(dot) ? 0 : reads;
+            best = (gpu_warps){along_m, along_n};
+        }
+    }
+    return best;
+}
+
+static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+const gpu_mma *gpu_mma_of(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *layout)
+{
+    const tn_ttype *x = &dot->operand[0]->type, *type = &dot->result->type;
+    const gpu_mma *found = NULL;
+    for (size_t i = 0; i < TN_COUNT(instructions); i++)
+        if (instructions[i].factor == x->dtype && instructions[i].sum == sum_type(dot))
+            found = &instructions[i];
+    if (!found || x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size) ||
+        x->extent[1].size * tn_dtype_bits(x->dtype) / 8 < GPU_MMA_DEPTH)
+        return NULL;
+    *warps = share_out(L, dot, type->extent[0].size, type->extent[1].size);
+    return warps->m && tn_layout_mma_acc(type, warps->m, warps->n, layout) ? found : NULL;
+}
+
+void gpu_survey_dot(lower *L, const tn_top *dot)
+{
+    gpu_warps warps;
+    tn_layout layout;
+    if (gpu_mma_of(L, dot, &warps, &layout))
+        gpu_set_class_layout(L, &dot->result->type, &layout);
+}
+
+/* ---- by instructions ---------------------------------------------------------------------------------------------------------- */
+
+static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index)
+{
+    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
+    *index = loop->region[0]->arg;
+    return tn_l_in(b, loop->region[0]);
+}
+
+static tn_lvalue *scaled(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
+static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
+
+/* The accumulators, and what the operands hold now: one strip. */
+static void multiply(lower *L, tn_lbuilder *b, const product *p)
+{
+    const tn_ttype *type = &p->dot->result->type;
+    int bytes = p->operand[0].bytes, left = 16 / bytes, right = 8 / bytes;
+    int64_t rows = type->extent[0].size / (GPU_MMA_M * p->warps.m), columns = type->extent[1].size / (GPU_MMA_N * p->warps.n);
+    int64_t depth = p->dot->operand[0]->type.extent[1].size * bytes / GPU_MMA_DEPTH;
+    tn_lvalue *i, *j, *k, *x = NULL, *y = NULL, *held = p->operand[0].fragments ? p->operand[0].fragments->held->regs : NULL;
+    if (!held)
+        x = tn_l_alloc(b, "a", p->factor, TN_SPACE_REG, rows * left);
+    y = tn_l_alloc(b, "b", p->factor, TN_SPACE_REG, columns * right);
+    tn_lbuilder in = unrolled(b, "k", depth, &k);
+    if (!held)
+        gpu_load_fragments(L, &in, &p->operand[0], p->warps, x, (int)rows, k);
+    gpu_load_fragments(L, &in, &p->operand[1], p->warps, y, (int)columns, k);
+    in = unrolled(&in, "m", rows, &i);
+    in = unrolled(&in, "n", columns, &j);
+    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, i, columns), j), 4);
+    tn_lvalue *at = held ? scaled(&in, plus(&in, scaled(&in, i, depth), k), left) : scaled(&in, i, left);
+    tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){p->acc->held->regs, acc, held ? held : x, at, y, scaled(&in, j, right)}, 6);
+}
+
+/* The left operand where the accumulators of an earlier product lie already: those of two instructions side by side are a fragment. */
+static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
+{
+    gpu_operand *o = &p->operand[0];
+    tn_layout wanted;
+    if (o->bytes != 2 || o->width || !tn_layout_mma_a(&o->value->type, p->warps.m, p->warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
+        return;
+    gpu_prepare_own(L, b, o->value, &wanted);
+    place *fragments = gpu_new_place(L, b, &o->value->type, &wanted, "a");
+    gpu_materialise_into(L, b, o->value, fragments);
+    o->fragments = fragments;
+}
+
+static void give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages)
+{
+    enum { ALIGN = 1024 };
+    GPU(L)->shared = (GPU(L)->shared + ALIGN - 1) / ALIGN * ALIGN;
+    o->buffer = gpu_shared(L, b, o->left ? "a" : "b", o->value->type.dtype, gpu_operand_elements(o) * stages);
+}
+
+/* Operands that go through registers, into one buffer each. */
+static void fill(lower *L, tn_lbuilder *b, product *p)
+{
+    for (int i = 0; i < 2; i++) {
+        gpu_operand *o = &p->operand[i];
+        if (o->width)
+            continue;
+        if (i == 0)
+            keep_fragments(L, b, p);
+        if (o->fragments)
+            continue;
+        if (!o->buffer)
+            give_buffer(L, b, o, 1);
+        gpu_fill_operand(L, b, o);
+    }
+    for (int i = 0; i < 2; i++)
+        if (!p->operand[i].width && !p->operand[i].fragments)
+            gpu_touch_shared(L, b, p->operand[i].buffer, false);
+}
+
+/* ---- by multiply-adds ---------------------------------------------------------------------------------------------------------- */
+
+static place *shared_factor(lower *L, tn_lbuilder *b, const tn_tvalue *v)
+{
+    tn_layout layout;
+    if (!gpu_natural_layout(L, v, &layout))
+        return NULL;
+    place *p = gpu_new_place(L, b, &v->type, &layout, "factor");
+    gpu_materialise_into(L, b, v, p);
+    gpu_share(L, b, &v->type, p, NULL);
+    return p;
+}
+
+static tn_lvalue *factor_at(tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx, tn_dtype sum)
+{
+    return tn_l_cast(b, tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL), sum);
+}
+
+static void multiply_add(lower *L, tn_lbuilder *b, const product *p)
+{
+    const tn_tvalue *x = p->dot->operand[0], *y = p->dot->operand[1];
+    int r = x->type.rank;
+    place *from[2];
+    for (int i = 0; i < 2; i++)
+        if (!(from[i] = shared_factor(L, b, p->dot->operand[i])))
+            return;
+    for (int i = 0; i < 2; i++)
+        gpu_touch_shared(L, b, from[i]->buffer, false);
+    tn_lop *loop = tn_l_for(b, "k", tn_l_index(b, 0), tn_l_index(b, x->type.extent[r - 1].size), tn_l_index(b, 1), TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    nest n;
+    gpu_open(L, &in, &p->layout, &n);
+    tn_lvalue *left[TN_TILE_RANK], *right[TN_TILE_RANK], *regs = p->acc->held->regs;
+    for (int a = 0; a < r; a++)
+        left[a] = right[a] = n.idx[a];
+    left[r - 1] = right[r - 2] = loop->region[0]->arg;
+    tn_lvalue *operands[3] = {factor_at(&in, from[0], x, left, p->sum), factor_at(&in, from[1], y, right, p->sum), tn_l_load(&in, regs, n.reg, 1, NULL, NULL)};
+    tn_l_store(&in, regs, n.reg, tn_is_float(p->sum) ? tn_l_fn(&in, TN_S_fma, operands, 3) : plus(&in, tn_l_fn2(&in, TN_S_mul, operands[0], operands[1]), operands[2]), NULL);
+    gpu_close(L, &n);
+}
+
+/* ---- one strip, or all -------------------------------------------------------------------------------------------------------- */
+
+static void add_strip(lower *L, tn_lbuilder *b, product *p)
+{
+    if (p->mma) {
+        fill(L, b, p);
+        if (L->status == TN_OK)
+            multiply(L, b, p);
+    } else {
+        multiply_add(L, b, p);
+    }
+}
+
+static void body_of_fold(lower *L, tn_lbuilder *b, const product *p)
+{
+    GPU(L)->product = p->dot;
+    gpu_block(L, b, p->op->region[0]);
+    GPU(L)->product = NULL;
+}
+
+static void open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    static const char *const names[TN_TILE_RANK] = {"k0", "k1", "k2", "k3", "k4", "k5"};
+    for (int i = 0; i < op->nranges; i++) {
+        tn_lop *loop = tn_l_for(b, names[i], tn_l_index(b, 0), lower_scalar(L, b, op->operand[i]), tn_l_index(b, op->step[i].size), TN_FOR_SERIAL);
+        *b = tn_l_in(b, loop->region[0]);
+        lower_memo(L, &op->region[0]->arg[i], NULL, (element){loop->region[0]->arg, NULL});
+    }
+}
+
+static void add_strips(lower *L, tn_lbuilder *b, product *p)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    open_ranges(L, &in, p->op);
+    body_of_fold(L, &in, p);
+    if (L->status == TN_OK)
+        add_strip(L, &in, p);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+}
+
+/* ---- the pipeline ------------------------------------------------------------------------------------------------------------------ */
+
+static int64_t most_shared(const lower *L)
+{
+    return atoi(L->machine->name + strlen("sm_")) >= 90 ? 227 << 10 : 163 << 10;
+}
+
+/* How many strips there is room for. */
+static void plan_stages(lower *L, product *p)
+{
+    enum { STAGES = 3, SLACK = 2048 /* for alignment */ };
+    int64_t wanted = tn_schedule_get(&L->kernel->schedule, p->op->label ? p->op->label : "", "stages", tn_schedule_get(&L->kernel->schedule, "", "stages", STAGES));
+    int64_t bytes = 0, other = GPU(L)->shared + SLACK;
+    for (int i = 0; i < 2; i++) {
+        gpu_plan_copies(L, p->op, &p->operand[i]);
+        *(p->operand[i].width ? &bytes : &other) += gpu_operand_elements(&p->operand[i]) * p->operand[i].bytes;
+    }
+    p->stages = bytes ? (int)tn_max(0, tn_min(tn_min(wanted, MOST_STAGES), (most_shared(L) - other) / bytes)) : 0;
+    if (p->stages < 2) {
+        p->stages = 0;
+        for (int i = 0; i < 2; i++)
+            p->operand[i].width = 0;
+    }
+}
+
+static void copy_strip(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *k, tn_lvalue *limit, tn_lvalue *stage)
+{
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, k, limit))->region[0]);
+    scope s = lower_open(L);
+    lower_memo(L, &p->op->region[0]->arg[0], NULL, (element){k, NULL});
+    for (int i = 0; i < 2; i++)
+        if (p->operand[i].width)
+            gpu_copy_operand(L, &in, &p->operand[i], scaled(&in, stage, gpu_operand_elements(&p->operand[i])));
+    lower_close(L, s);
+    tn_l_machine(b, "copy_commit", NULL, 0);
+}
+
+static tn_lvalue *next_stage(tn_lbuilder *b, tn_lvalue *stage, int stages)
+{
+    tn_lvalue *next = plus(b, stage, tn_l_index(b, 1));
+    return tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, stages)), tn_l_index(b, 0), next);
+}
+
+static void touch_ring(lower *L, tn_lbuilder *b, const product *p, bool write)
+{
+    for (int i = 0; i < 2; i++) {
+        const tn_top *load = p->operand[i].value->def;
+        if (!p->operand[i].width)
+            continue;
+        gpu_touch_shared(L, b, p->operand[i].buffer, write);
+        gpu_touch_global(L, b, load->view->buffer, load, NULL, false);
+    }
+}
+
+static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
+{
+    int64_t step = p->op->step[0].size;
+    tn_lvalue *limit = lower_scalar(L, b, p->op->operand[0]), *zero = tn_l_index(b, 0);
+    for (int i = 0; i < 2; i++)
+        if (p->operand[i].width)
+            give_buffer(L, b, &p->operand[i], p->stages);
+    touch_ring(L, b, p, true);
+    tn_lvalue *reads = tn_l_alloc(b, "reads", TN_I64, TN_SPACE_REG, 1), *writes = tn_l_alloc(b, "writes", TN_I64, TN_SPACE_REG, 1);
+    tn_l_store(b, reads, zero, zero, NULL);
+    tn_l_store(b, writes, zero, tn_l_index(b, p->stages - 1), NULL);
+    for (int i = 0; i + 1 < p->stages; i++)
+        copy_strip(L, b, p, tn_l_index(b, i * step), limit, tn_l_index(b, i));
+
+    tn_lop *loop = tn_l_for(b, "k0", zero, limit, tn_l_index(b, step), TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *k = loop->region[0]->arg;
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    tn_l_machine(&in, "copy_wait", (tn_lvalue *[]){tn_l_index(&in, p->stages - 2)}, 1);
+    gpu_barrier(L, &in);
+    tn_lvalue *from = tn_l_load(&in, reads, zero, 1, NULL, NULL), *to = tn_l_load(&in, writes, zero, 1, NULL, NULL);
+    tn_l_store(&in, reads, zero, next_stage(&in, from, p->stages), NULL);
+    tn_l_store(&in, writes, zero, next_stage(&in, to, p->stages), NULL);
+    copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, (p->stages - 1) * step)), limit, to);
+    lower_memo(L, &p->op->region[0]->arg[0], NULL, (element){k, NULL});
+    body_of_fold(L, &in, p);
+    for (int i = 0; i < 2; i++)
+        if (p->operand[i].width)
+            p->operand[i].stage = scaled(&in, from, gpu_operand_elements(&p->operand[i]));
+    if (L->status == TN_OK)
+        add_strip(L, &in, p);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+    tn_l_machine(b, "copy_wait", (tn_lvalue *[]){zero}, 1);
+    touch_ring(L, b, p, true); /* nobody may use its bytes before all have met */
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
+
+/* What the sum starts at: 0, or a fold's identity. */
+static void clear(lower *L, tn_lbuilder *b, const product *p)
+{
+    tn_lvalue *r;
+    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
+    (void)L;
+    tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
+}
+
+/* Sums that were kept in a wider type become the result's. */
+static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
+{
+    tn_lvalue *r;
+    if (p->sum == p->op->result->type.dtype)
+        return p->acc;
+    place *out = gpu_new_place(L, b, &p->op->result->type, &p->layout, "product");
+    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_l_store(&in, out->held->regs, r, tn_l_cast(&in, tn_l_load(&in, p->acc->held->regs, r, 1, NULL, NULL), p->op->result->type.dtype), NULL);
+    return out;
+}
+
+void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_top *dot = dot_of(op);
+    product p = {.op = op, .dot = dot, .factor = dot->operand[0]->type.dtype, .sum = sum_type(dot)};
+    p.mma = gpu_mma_of(L, dot, &p.warps, &p.layout);
+    if (!p.mma && !gpu_class_layout(L, &dot->result->type, &p.layout))
+        return;
+    for (int i = 0; p.mma && i < 2; i++)
+        if (!gpu_operand_of(L, dot, i, &p.operand[i]))
+            return;
+    tn_ttype sums = dot->result->type;
+    sums.dtype = p.sum;
+    p.acc = gpu_new_place(L, b, &sums, &p.layout, "acc");
+    clear(L, b, &p);
+    int64_t shared = GPU(L)->shared;
+    if (op == dot) {
+        add_strip(L, b, &p);
+    } else {
+        if (p.mma && op->nranges == 1)
+            plan_stages(L, &p);
+        if (p.stages)
+            add_strips_ahead(L, b, &p);
+        else
+            add_strips(L, b, &p);
+        GPU(L)->shared = shared; /* what was made inside is not there behind it */
+    }
+    if (L->status == TN_OK)
+        lower_set_place(L, op->result, narrowed(L, b, &p));
+}

@@ -1,0 +1,53 @@
+/* What the files of products share: dot.c (which instruction, loops, accumulators), operand.c (operands in shared memory, fragments out of it). */
+#ifndef TN_TARGET_GPU_DOT_H
+#define TN_TARGET_GPU_DOT_H
+
+#include "target/gpu/lower.h"
+
+/* A matrix instruction m16n8 that warps run on registers. */
+typedef struct gpu_mma {
+    tn_dtype factor, sum; /* element types */
+    const char *name;
+} gpu_mma;
+enum { GPU_MMA_M = 16, GPU_MMA_N = 8, GPU_MMA_DEPTH = 32 /* bytes of k */ };
+
+/* How warps share out the result: warp = n * m_warps + m. */
+typedef struct gpu_warps {
+    int m, n;
+} gpu_warps;
+
+/* One operand of a product by instructions: [rows, columns] as it lies in shared memory, columns neighbours. Boxes of `box` columns follow each other, 128 bytes
+ * a row or less; in a box the 16-byte pieces of a row are permuted by the row's number, so that 8 rows of one piece lie in different banks, and so do the
+ * pieces of one row. */
+typedef struct gpu_operand {
+    const tn_tvalue *value;
+    bool left;
+    int inner;             /* axis of the value whose elements are neighbours */
+    int64_t rows, columns; /* the other axis' extent, the inner one's */
+    int64_t box;           /* columns of one */
+    int piece_bits;        /* log2 of the elements of 16 bytes */
+    int piece_count;       /* pieces of a box's row: 1, 2, 4, 8 */
+    int bytes;             /* of an element */
+    tn_layout layout;      /* in which it is computed, if it goes through registers */
+    int64_t width;         /* elements of one asynchronous copy; 0: it goes through registers */
+    tn_layout copies;      /* of the tile whose elements are copies */
+    const place *fragments; /* it lies in registers as the instruction wants it; NULL: it does not */
+    tn_lvalue *buffer, *stage; /* shared memory; where in it the tile starts that is read now, NULL: at 0 */
+} gpu_operand;
+
+/* The operand of a product, before anything is made for it. False: refused. */
+bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out);
+static inline int64_t gpu_operand_elements(const gpu_operand *o) { return o->rows * o->columns; }
+/* Finds out whether it can be copied without registers while `loop` walks. */
+void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o);
+/* Copies for the values that the memo gives to what the operand is loaded at, into `stage`. */
+void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage);
+/* Computes it, and stores it into its buffer. */
+void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o);
+/* Fragments along m (left) or n for 32 bytes of k, number `k`, into registers `to`: `count` fragments of 16 rows or 8 columns. k: may be an unrolled index. */
+void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k);
+
+/* The instruction, and the layout of the result. NULL: none does it. */
+const gpu_mma *gpu_mma_of(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *layout);
+
+#endif

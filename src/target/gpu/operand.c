@@ -1,0 +1,237 @@
+/* Operands of products by matrix instructions: how they get into shared memory, how they lie there, how fragments come out of it.
+ *
+ * A fragment's row is 16 bytes of an operand: ldmatrix reads 8 of them at once, one a lane. So tiles lie in rows of the axis along which global memory has
+ * neighbours, whichever that is, in boxes of at most 128 bytes, and the 16-byte pieces of a row are permuted: piece p of row r lies at p ^ (r's low bits).
+ * Then 8 rows of a piece are in all 32 banks, and so are 8 pieces of a row, which is what copies write. If the axis is not k, ldmatrix turns 2-byte elements as
+ * it loads; others are read one by one. */
+#include "target/gpu/dot.h"
+
+#include <assert.h>
+
+enum { PIECE = 16, LINE = 128 }; /* bytes */
+
+static int log2_of(int64_t x) { return __builtin_ctzll((uint64_t)x); }
+
+bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out)
+{
+    const tn_tvalue *v = dot->operand[number];
+    *out = (gpu_operand){.value = v, .left = number == 0, .bytes = tn_dtype_bits(v->type.dtype) / 8};
+    if (!gpu_operand_layout(L, v, &out->inner, &out->layout))
+        return false;
+    out->columns = v->type.extent[out->inner].size;
+    out->rows = v->type.extent[1 - out->inner].size;
+    out->box = tn_min(out->columns, LINE / out->bytes);
+    out->piece_bits = log2_of(PIECE / out->bytes);
+    out->piece_count = (int)(out->box >> out->piece_bits);
+    return true;
+}
+
+/* ---- where an element lies --------------------------------------------------------------------------------------------- */
+
+static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
+static tn_lvalue *times(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
+static tn_lvalue *and_mask(tn_lbuilder *b, tn_lvalue *x, int64_t mask) { return tn_l_fn2(b, TN_S_and, x, tn_l_index(b, mask)); }
+static tn_lvalue *shift_right(tn_lbuilder *b, tn_lvalue *x, int by) { return by ? tn_l_fn2(b, TN_S_shr_logical, x, tn_l_index(b, by)) : x; }
+static tn_lvalue *shift_left(tn_lbuilder *b, tn_lvalue *x, int by) { return by ? tn_l_fn2(b, TN_S_shl, x, tn_l_index(b, by)) : x; }
+static tn_lvalue *xor(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_xor, x, y); }
+
+/* A coordinate: what the thread gives, and what the unrolled loops give, whose bits are others than the thread's. */
+typedef struct split {
+    tn_lvalue *thread, *rest;
+} split;
+
+/* What the row's number does to the pieces of its box. A rest that is a multiple of 8 rows changes nothing. */
+static tn_lvalue *permutation(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row)
+{
+    return and_mask(b, shift_right(b, row, log2_of(8 / o->piece_count)), o->piece_count - 1);
+}
+
+/* The first element of a piece. permuted: by row.thread alone, if row.rest is a multiple of 8. */
+static tn_lvalue *piece_at(tn_lbuilder *b, const gpu_operand *o, split row, split piece, bool by_thread)
+{
+    int bits = log2_of(o->piece_count);
+    tn_lvalue *p = permutation(b, o, by_thread ? row.thread : plus(b, row.thread, row.rest));
+    tn_lvalue *thread = xor(b, and_mask(b, piece.thread, o->piece_count - 1), p), *rest = and_mask(b, piece.rest, o->piece_count - 1);
+    tn_lvalue *in_row = shift_left(b, xor(b, thread, rest), o->piece_bits);
+    tn_lvalue *of_thread = plus(b, times(b, row.thread, o->box), times(b, shift_right(b, piece.thread, bits), o->rows * o->box));
+    tn_lvalue *of_rest = plus(b, times(b, row.rest, o->box), times(b, shift_right(b, piece.rest, bits), o->rows * o->box));
+    return plus(b, plus(b, of_thread, in_row), of_rest);
+}
+
+/* Of any element. */
+static tn_lvalue *element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column)
+{
+    tn_lvalue *zero = tn_l_index(b, 0);
+    tn_lvalue *piece = piece_at(b, o, (split){row, zero}, (split){shift_right(b, column, o->piece_bits), zero}, true);
+    return plus(b, piece, and_mask(b, column, (INT64_C(1) << o->piece_bits) - 1));
+}
+
+static tn_lvalue *in_stage(tn_lbuilder *b, const tn_lvalue *at, tn_lvalue *stage)
+{
+    return stage ? plus(b, stage, (tn_lvalue *)(uintptr_t)at) : (tn_lvalue *)(uintptr_t)at;
+}
+
+/* ---- into shared memory ------------------------------------------------------------------------------------------------ */
+
+void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o)
+{
+    const tn_top *load = o->value->def;
+    int64_t multiple;
+    int axis;
+    if (!load || load->code != TN_T_load || tn_map_get(&L->places, TN_KEY(o->value)) || load->view->panel || load->view->nguards)
+        return;
+    if (load->view->padded && (load->view->padding.f != 0 || load->view->padding.u != 0))
+        return;
+    for (int d = 0; d < load->view->rank; d++)
+        if (!load->subscript[d].block && load->subscript[d].naxes)
+            return;
+    if (lower_writes(L, loop, load->view->buffer) || !gpu_neighbours(L, load, &axis, &multiple) || axis != o->inner)
+        return;
+    for (int bytes = PIECE; bytes >= 4 && !o->width; bytes /= 2)
+        if (bytes >= o->bytes && multiple % (bytes / o->bytes) == 0)
+            o->width = bytes / o->bytes;
+    tn_ttype copies = o->value->type; /* an element a copy */
+    int order[2] = {o->inner, 1 - o->inner};
+    copies.extent[o->inner].size /= tn_max(1, o->width);
+    if (o->width && !tn_layout_blocked(&copies, order, 1, GPU(L)->warps, &o->copies))
+        o->width = 0;
+}
+
+/* The part of a coordinate that the loops of a nest give, and whether it is a multiple of 8. */
+static split split_axis(lower *L, tn_lbuilder *b, const nest *n, int axis, bool *eights)
+{
+    split s = {gpu_thread_index(L, &n->layout, axis), tn_l_index(b, 0)};
+    *eights = true;
+    for (int i = n->nwalks - 1; i >= 0; i--) {
+        const walk *w = &n->walk[i];
+        if (w->axis != axis)
+            continue;
+        *eights &= w->stride % 8 == 0;
+        s.rest = plus(b, s.rest, times(b, w->index, w->stride));
+    }
+    return s;
+}
+
+void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage)
+{
+    static const char *const names[] = {[4] = "copy_async_4", [8] = "copy_async_8", [16] = "copy_async_16"};
+    const tn_top *load = o->value->def;
+    int64_t bytes = o->width * o->bytes;
+    int per_piece = log2_of(PIECE / bytes), inner = o->inner;
+    bool eights, ignored;
+    nest n;
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &o->copies, &n);
+    split row = split_axis(L, &in, &n, 1 - inner, &eights), copy = split_axis(L, &in, &n, inner, &ignored);
+    split piece = {shift_right(&in, copy.thread, per_piece), shift_right(&in, copy.rest, per_piece)};
+    tn_lvalue *at = piece_at(&in, o, row, piece, eights);
+    if (per_piece)
+        at = plus(&in, at, times(&in, and_mask(&in, n.idx[inner], (1 << per_piece) - 1), o->width));
+    tn_lvalue *idx[TN_TILE_RANK] = {n.idx[0], n.idx[1]};
+    idx[inner] = times(&in, n.idx[inner], o->width);
+    access a = lower_resolve(L, &in, load, idx);
+    tn_lvalue *there = tn_l_index(&in, bytes), *none = tn_l_index(&in, 0);
+    if (a.exists)
+        there = tn_l_fn3(&in, TN_S_select, a.exists, there, none);
+    tn_lvalue *owns = gpu_owns(L, &in, &o->copies);
+    if (owns)
+        in = tn_l_in(&in, tn_l_if(&in, owns)->region[0]);
+    tn_l_machine(&in, names[bytes], (tn_lvalue *[]){o->buffer, in_stage(&in, at, stage), L->buffer[load->view->buffer], a.offset, there}, 5);
+    gpu_close(L, &n);
+}
+
+void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
+{
+    nest n;
+    gpu_prepare_own(L, b, o->value, &o->layout);
+    place *p = gpu_new_place(L, b, &o->value->type, &o->layout, "operand");
+    gpu_materialise_into(L, b, o->value, p);
+    gpu_touch_shared(L, b, o->buffer, true);
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &o->layout, &n);
+    const walk *first = n.nwalks ? &n.walk[0] : NULL;
+    bool vector = first && first->axis == o->inner && first->stride == 1 && first->registers == 1 && first->count <= PIECE / o->bytes;
+    tn_lvalue *column = n.idx[o->inner], *at;
+    if (vector) { /* its elements are neighbours there too: the address is that of the first */
+        column = gpu_thread_index(L, &o->layout, o->inner);
+        for (int i = n.nwalks - 1; i > 0; i--)
+            if (n.walk[i].axis == o->inner)
+                column = plus(&in, column, times(&in, n.walk[i].index, n.walk[i].stride));
+    }
+    at = element_at(&in, o, n.idx[1 - o->inner], column);
+    if (vector)
+        at = plus(&in, at, first->index);
+    tn_l_store(&in, o->buffer, at, tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, &o->layout));
+    gpu_close(L, &n);
+}
+
+/* ---- out of shared memory --------------------------------------------------------------------------------------------------- */
+
+static tn_lvalue *thread_bits(lower *L, int from, int bits, int to)
+{
+    tn_lbuilder *b = &L->entry;
+    return shift_left(b, and_mask(b, shift_right(b, GPU(L)->thread, from), (INT64_C(1) << bits) - 1), to);
+}
+
+static tn_lvalue *warp_bits(lower *L, const gpu_operand *o, gpu_warps warps, int to)
+{
+    int m = log2_of(warps.m), n = log2_of(warps.n);
+    return o->left ? thread_bits(L, TN_LAYOUT_LANE_BITS, m, to) : thread_bits(L, TN_LAYOUT_LANE_BITS + m, n, to);
+}
+
+/* Four matrices at a time: a fragment of the left operand, or two of the right one. Lane 8 q + r tells where row r of matrix q lies. */
+static void load_matrices(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
+{
+    bool k_inner = o->inner == (o->left ? 1 : 0);
+    int registers = PIECE / o->bytes, each = o->left ? 1 : 2, wm = log2_of(o->left ? warps.m : warps.n);
+    tn_lbuilder *e = &L->entry;
+    tn_lop *loop = tn_l_for(b, "f", tn_l_index(b, 0), tn_l_index(b, count / each), tn_l_index(b, 1), TN_FOR_UNROLL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *f = loop->region[0]->arg, *row8 = thread_bits(L, 0, 3, 0), *q0 = thread_bits(L, 3, 1, 0), *q1 = thread_bits(L, 4, 1, 0);
+    int64_t apart = (int64_t)16 << wm; /* rows or columns of 16 that all warps have */
+    split row, piece;
+    if (o->left && k_inner) { /* matrices: 8 rows lower, then 16 bytes of k further */
+        row = (split){plus(e, plus(e, row8, shift_left(e, q0, 3)), warp_bits(L, o, warps, 4)), times(&in, f, apart)};
+        piece = (split){q1, times(&in, k, 2)};
+    } else if (o->left) {
+        row = (split){plus(e, row8, shift_left(e, q1, 3)), times(&in, k, 16)};
+        piece = (split){plus(e, q0, warp_bits(L, o, warps, 1)), times(&in, f, apart / 8)};
+    } else if (k_inner) { /* matrices: 16 bytes of k further, then the next 8 columns of this warp */
+        row = (split){plus(e, plus(e, row8, shift_left(e, q1, 3 + wm)), warp_bits(L, o, warps, 3)), times(&in, f, apart)};
+        piece = (split){q0, times(&in, k, 2)};
+    } else {
+        row = (split){plus(e, row8, shift_left(e, q0, 3)), times(&in, k, 16)};
+        piece = (split){plus(e, shift_left(e, q1, wm), warp_bits(L, o, warps, 0)), times(&in, f, apart / 8)};
+    }
+    tn_lvalue *at = piece_at(&in, o, row, piece, true);
+    tn_l_machine(&in, k_inner ? "ldmatrix_x4" : "ldmatrix_x4_turned", (tn_lvalue *[]){to, times(&in, f, registers), o->buffer, in_stage(&in, at, o->stage)}, 4);
+}
+
+/* Element by element: what ldmatrix can't turn, or a single fragment of the right operand. */
+static void load_elements(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
+{
+    int per_word = 4 / o->bytes, words = o->left ? 4 : 2, wm = log2_of(o->left ? warps.m : warps.n), span = o->left ? 4 : 3;
+    tn_lop *loop = tn_l_for(b, "f", tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *f = loop->region[0]->arg;
+    tn_lvalue *outer = plus(&in, plus(&in, thread_bits(L, 2, 3, 0), warp_bits(L, o, warps, span)), times(&in, f, INT64_C(1) << (span + wm)));
+    tn_lvalue *deep = plus(&in, times(&in, thread_bits(L, 0, 2, 0), per_word), times(&in, k, GPU_MMA_DEPTH / o->bytes));
+    for (int w = 0; w < words; w++)
+        for (int i = 0; i < per_word; i++) {
+            tn_lvalue *side = plus(&in, outer, tn_l_index(&in, o->left ? w % 2 * 8 : 0));
+            tn_lvalue *depth = plus(&in, deep, tn_l_index(&in, i + (o->left ? w / 2 : w) * 4 * per_word));
+            bool k_inner = o->inner == (o->left ? 1 : 0);
+            tn_lvalue *at = k_inner ? element_at(&in, o, side, depth) : element_at(&in, o, depth, side);
+            tn_lvalue *x = tn_l_load(&in, o->buffer, in_stage(&in, at, o->stage), 1, NULL, NULL);
+            tn_l_store(&in, to, plus(&in, times(&in, f, words * per_word), tn_l_index(&in, w * per_word + i)), x, NULL);
+        }
+}
+
+void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
+{
+    bool k_inner = o->inner == (o->left ? 1 : 0), pieces = o->columns * o->bytes >= PIECE && (o->left || count % 2 == 0);
+    if (pieces && (k_inner || o->bytes == 2))
+        load_matrices(L, b, o, warps, to, count, k);
+    else
+        load_elements(L, b, o, warps, to, count, k);
+}
