@@ -191,6 +191,8 @@ tn_status tn_loop_parse(tn_session *session, const char *file, const char *sourc
 /* Types, scoping, lane counts, operand counts. Stage rules: after vectorize no `vector` loop is left and no vector is wider than `max_bits` (0: no check). */
 tn_status tn_loop_verify(const tn_lfunc *func, int max_bits);
 size_t tn_loop_size(const tn_lfunc *func); /* operations */
+/* A power of two up to 64 that surely divides an integer scalar; the index `first` of a loop counts as its first value (NULL: each counts as all its values). */
+int64_t tn_l_multiple(const tn_lvalue *value, const tn_lvalue *first);
 int64_t tn_loop_shared_bytes(const tn_lfunc *func); /* of a CTA's shared memory: up to the end of the buffer that ends last */
 /* Runs it on host memory, lane by lane through tn_scalar_eval; checks every offset against `elements` (-1: unknown). For tests. */
 typedef struct tn_loop_arg { void *data; int64_t elements; } tn_loop_arg;
@@ -206,6 +208,8 @@ typedef struct tn_vector_spec {
     bool gather;         /* hardware gather for 32/64-bit elements */
     bool approx;         /* a GPU: the instructions of gpu_functions.def, and no C library */
     bool f8;             /* casts between f32 and f8 are instructions */
+    int most_lanes;      /* a GPU: a vector is no register but elements that one thread has side by side, so that a loop of a constant number of iterations, a power
+                            of two up to this, becomes vectors of exactly that many, under any mask; the emitter cuts accesses into what an instruction takes. 0: a CPU */
 } tn_vector_spec;
 typedef struct tn_pass_options {
     tn_vector_spec vector;

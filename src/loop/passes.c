@@ -28,13 +28,20 @@ static void print_after_pass(const tn_lfunc *func, const char *pass)
     fprintf(stderr, "// after loop-%s\n%s", pass, text.at);
 }
 
+/* Bits of the widest vector that vectorize makes. */
+static int widest_vector(const tn_vector_spec *spec)
+{
+    enum { MOST_BITS = 64 }; /* of an element that has lanes */
+    return spec->most_lanes ? spec->most_lanes * MOST_BITS : spec->bits;
+}
+
 /* Rule L5 holds from vectorize on. */
 static tn_status run_pass(tn_lfunc *func, const tn_loop_pass *pass, const tn_pass_options *options, bool verify,
                           bool *vectorized)
 {
     TN_TRY(pass->run(func, options));
     *vectorized |= pass->run == tn_loop_vectorize;
-    return verify ? tn_loop_verify(func, *vectorized ? options->vector.bits : 0) : TN_OK;
+    return verify ? tn_loop_verify(func, *vectorized ? widest_vector(&options->vector) : 0) : TN_OK;
 }
 
 tn_status tn_loop_run_passes(tn_lfunc *func, const char *list, const tn_pass_options *options, bool verify,

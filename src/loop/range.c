@@ -1,4 +1,4 @@
-/* Interval analysis of integer scalars, on demand: what simplify.c and vectorize.c need to know of indices.
+/* Interval analysis of integer scalars, on demand: what simplify.c and vectorize.c need to know of indices; and what divides them.
  * Signed arithmetic that might leave its type gives the whole type, so wrapped values are covered. */
 #include "loop/internal.h"
 
@@ -149,4 +149,77 @@ static tn_lrange range_at(tn_map *memo, const tn_lvalue *v, int depth)
 tn_lrange tn_l_range(tn_map *memo, const tn_lvalue *v)
 {
     return range_at(memo, v, 0);
+}
+
+/* ---- multiples ---- */
+
+enum { MOST_MULTIPLE = 64, MULTIPLE_DEPTH = 10 };
+
+static int64_t multiple_at(const tn_lvalue *v, const tn_lvalue *first, int depth);
+
+static int64_t multiple_of_number(int64_t x)
+{
+    return x % MOST_MULTIPLE ? x & -x : MOST_MULTIPLE;
+}
+
+static int64_t multiple_of_argument(const tn_lvalue *v, const tn_lvalue *first, int depth)
+{
+    const tn_lop *loop = v->block ? v->block->parent : NULL;
+    if (!loop || loop->code != TN_L_for)
+        return v->multiple > 1 ? tn_min(v->multiple & -v->multiple, MOST_MULTIPLE) : 1;
+    int64_t lo = multiple_at(loop->operand[0], first, depth);
+    return v == first ? lo : tn_min(lo, multiple_at(loop->operand[2], first, depth));
+}
+
+static int64_t multiple_of_fn(const tn_lop *op, const tn_lvalue *first, int depth)
+{
+    int64_t x = multiple_at(op->operand[0], first, depth), y = op->noperands > 1 ? multiple_at(op->operand[1], first, depth) : 1, by;
+    bool constant = op->noperands == 2 && tn_l_is_const(op->operand[1], &by) && by > 0;
+    switch (op->fn) {
+    case TN_S_mul:
+        return tn_min(x * y, MOST_MULTIPLE);
+    case TN_S_shl:
+        return constant && by < 6 ? tn_min(x << by, MOST_MULTIPLE) : constant && by < tn_dtype_bits(op->result->type.dtype) ? MOST_MULTIPLE : x;
+    case TN_S_and:
+        return tn_max(x, y);
+    case TN_S_add:
+    case TN_S_sub:
+    case TN_S_rem:
+    case TN_S_min:
+    case TN_S_max:
+    case TN_S_or:
+    case TN_S_xor:
+        return tn_min(x, y);
+    case TN_S_neg:
+        return x;
+    case TN_S_select:
+        return tn_min(y, multiple_at(op->operand[2], first, depth));
+    case TN_S_shr_logical:
+    case TN_S_shr_arith:
+        return constant && by < 6 ? tn_max(x >> by, 1) : 1;
+    case TN_S_div:
+        return constant && (by & (by - 1)) == 0 ? tn_max(x / by, 1) : 1;
+    default:
+        return 1;
+    }
+}
+
+static int64_t multiple_at(const tn_lvalue *v, const tn_lvalue *first, int depth)
+{
+    const tn_lop *op = v->def;
+    int64_t constant;
+    if (tn_l_is_const(v, &constant))
+        return multiple_of_number(constant);
+    if (depth == MULTIPLE_DEPTH || v->type.buffer || v->type.lanes != 1 || !tn_is_integer(v->type.dtype))
+        return 1;
+    if (!op)
+        return multiple_of_argument(v, first, depth + 1);
+    if (op->code == TN_L_cast && tn_is_integer(op->operand[0]->type.dtype)) /* what is cut off above keeps the zeros below */
+        return multiple_at(op->operand[0], first, depth + 1);
+    return op->code == TN_L_fn ? multiple_of_fn(op, first, depth + 1) : 1;
+}
+
+int64_t tn_l_multiple(const tn_lvalue *value, const tn_lvalue *first)
+{
+    return multiple_at(value, first, 0);
 }

@@ -38,6 +38,10 @@
  * iterations, varying offsets into lane buffers, vectors in the body, complex and sub-byte elements, varying `if`s that would need masks
  * the machine lacks.
  *
+ * On a GPU a vector is what one thread has side by side: a loop of a constant number of iterations becomes one vector of that many (tn_vector_spec.most_lanes), a mask is always
+ * there, and a comparison `base + lane < n` of a base and an n that the number of lanes divides is the same for all lanes: uniform, so that accesses under it are
+ * whole. What stays scalar is unrolled, so that registers keep constant offsets.
+ *
  * Needs: nothing; better after simplify. Keeps: size linear in the body (at most six copies). Ensures: no `vector` loop
  * is left and no vector is wider than the machine's. */
 #include "loop/internal.h"
@@ -62,6 +66,7 @@ typedef struct widener {
     const tn_vector_spec *spec;
     tn_lop *loop;
     int64_t step;
+    int exact; /* lanes, if all iterations are one vector of a GPU's thread; else 0 */
     tn_map ranges;
     /* found by the analysis */
     int widest; /* bits */
@@ -194,6 +199,25 @@ static int narrow_compare(widener *w, const tn_lop *op)
     return -1;
 }
 
+/* Whether first + stride * lane < last or >= last for all lanes alike: the whole vector's width divides both, and nothing wraps. */
+static bool same_for_all_lanes(widener *w, const tn_lop *op)
+{
+    static const struct {
+        tn_scalar fn;
+        int affine;
+    } forms[] = {{TN_S_lt, 0}, {TN_S_ge, 0}, {TN_S_gt, 1}, {TN_S_le, 1}};
+    for (size_t i = 0; w->exact && i < TN_COUNT(forms); i++) {
+        if (op->fn != forms[i].fn)
+            continue;
+        const tn_lvalue *x = op->operand[forms[i].affine], *last = op->operand[1 - forms[i].affine], *index = w->loop->region[0]->arg;
+        int64_t stride = stride_of(w, x), limit = tn_dtype_bits(x->type.dtype) == 64 ? no_wrap : INT32_MAX / 2, width;
+        if (stride > 0 && shape_of(w, last) == UNIFORM && (x->type.dtype == TN_I64 || x->type.dtype == TN_I32) && tn_mul(stride, w->exact, &width) &&
+            tn_l_multiple(x, index) % width == 0 && tn_l_multiple(last, NULL) % width == 0 && within(tn_l_range(&w->ranges, x), -limit, limit))
+            return true;
+    }
+    return false;
+}
+
 /* Notes that a value of the body is needed as a vector. */
 static void need_vector(widener *w, const tn_lvalue *v, bool computes)
 {
@@ -206,6 +230,10 @@ static bool analyse_fn(widener *w, tn_lop *op)
     tn_dtype operand = op->operand[op->noperands - 1]->type.dtype;
     if (affine_fn(w, op, &stride)) {
         set_info(w, op->result, stride ? AFFINE : UNIFORM, stride);
+        return true;
+    }
+    if (same_for_all_lanes(w, op)) {
+        set_info(w, op->result, UNIFORM, 0);
         return true;
     }
     set_info(w, op->result, VARYING, 0);
@@ -276,7 +304,7 @@ static bool analyse_vector_access(widener *w, const tn_lop *op, bool predicated)
     w->outer_reg |= buffer->type.space == TN_SPACE_REG;
     bool has_mask = predicated || tn_lop_mask(op);
     if (contiguous(w, offset)) {
-        bool exists = w->spec->mask_min_bits && tn_dtype_bits(dtype) >= w->spec->mask_min_bits;
+        bool exists = w->exact || (w->spec->mask_min_bits && tn_dtype_bits(dtype) >= w->spec->mask_min_bits);
         w->masks &= exists;
         w->ncontiguous++;
         return exists || !has_mask;
@@ -383,16 +411,31 @@ static bool analyse_block(widener *w, tn_lblock *block, bool predicated)
     return true;
 }
 
+static bool constant_trips(const widener *w, int64_t *trips)
+{
+    int64_t lo, hi, extent;
+    if (!tn_l_is_const(w->loop->operand[0], &lo) || !tn_l_is_const(w->loop->operand[1], &hi) ||
+        !tn_sub(hi, lo, &extent))
+        return false;
+    *trips = extent <= 0 ? 0 : (extent - 1) / w->step + 1;
+    return true;
+}
+
 static bool can_widen(widener *w)
 {
+    int64_t trips;
     if (!tn_l_is_const(w->loop->operand[2], &w->step) || w->step <= 0)
         return false;
+    if (constant_trips(w, &trips) && trips > 1 && trips <= w->spec->most_lanes && (trips & (trips - 1)) == 0)
+        w->exact = (int)trips;
     w->masks = w->spec->mask_min_bits > 0;
     set_info(w, w->loop->region[0]->arg, AFFINE, w->step);
     if (!analyse_block(w, w->loop->region[0], false))
         return false;
     if (w->widest == 0) /* nothing but bool */
         w->widest = 8;
+    if (w->exact)
+        return true;
     if (w->spec->bits / w->widest < 2)
         return false;
     return w->spec->gather || w->ngather == 0 || w->ncontiguous > 0; /* emulated gathers alone gain nothing */
@@ -931,20 +974,10 @@ static void split_unknown(widener *w, tn_lbuilder *b, int lanes)
     emit_masked(w, &inner, end, lanes);
 }
 
-static bool constant_trips(const widener *w, int64_t *trips)
-{
-    int64_t lo, hi, extent;
-    if (!tn_l_is_const(w->loop->operand[0], &lo) || !tn_l_is_const(w->loop->operand[1], &hi) ||
-        !tn_sub(hi, lo, &extent))
-        return false;
-    *trips = extent <= 0 ? 0 : (extent - 1) / w->step + 1;
-    return true;
-}
-
 static void widen(widener *w)
 {
     tn_lbuilder b = tn_lbuilder_before(w->func, w->loop);
-    int lanes = (int)tn_min(w->spec->bits / w->widest, MAX_LANES);
+    int lanes = w->exact ? w->exact : (int)tn_min(w->spec->bits / w->widest, MAX_LANES);
     int64_t trips;
     if (constant_trips(w, &trips))
         split_constant(w, &b, trips, lanes);
@@ -963,7 +996,7 @@ static void vectorize_block(tn_lfunc *func, const tn_vector_spec *spec, tn_lbloc
                 widen(&w);
                 continue;
             }
-            op->kind = TN_FOR_SERIAL;
+            op->kind = spec->most_lanes ? TN_FOR_UNROLL : TN_FOR_SERIAL; /* unroll leaves alone what has no constant number of iterations */
         }
         for (int i = 0; i < op->nregions; i++)
             vectorize_block(func, spec, op->region[i]);

@@ -156,7 +156,7 @@ static void make_store(maker *k, tn_lbuilder *b)
         tn_l_store(b, k->out_f, k->index, from(k, &k->f32), mask);
         break;
     case 1:
-        tn_l_store(b, k->out_i, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_sub, k->n, k->index), tn_l_index(b, 100)),
+        tn_l_store(b, k->out_i, tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_sub, k->n, k->index), tn_l_index(b, 160)),
                    from(k, &k->i32), mask);
         break;
     default:
@@ -266,9 +266,9 @@ static inline tn_lfunc *make_kernel(tn_session *session, uint64_t seed)
     tn_lfunc_index(k.func, "begin");
     tn_lfunc_index(k.func, "end");
     tn_lbuilder b = tn_lbuilder_at_end(k.func, k.func->body);
-    tn_lvalue *hi = pick(&k, 3) ? k.n : tn_l_index(&b, (int64_t)pick(&k, 150));
-    tn_lop *loop =
-        tn_l_for(&b, "i", tn_l_index(&b, (int64_t)pick(&k, 3)), hi, tn_l_index(&b, pick(&k, 4) ? 1 : 3), TN_FOR_VECTOR);
+    int64_t lo = (int64_t)pick(&k, 3), step = pick(&k, 4) ? 1 : 3, few = lo + step * (INT64_C(2) << pick(&k, 4));
+    tn_lvalue *hi = pick(&k, 3) ? k.n : tn_l_index(&b, pick(&k, 2) ? few : (int64_t)pick(&k, 150));
+    tn_lop *loop = tn_l_for(&b, "i", tn_l_index(&b, lo), hi, tn_l_index(&b, step), TN_FOR_VECTOR);
     tn_lbuilder in = tn_l_in(&b, loop->region[0]);
     k.index = loop->region[0]->arg;
     make_start(&k, &in);

@@ -1,7 +1,7 @@
 /* Kernels with `threads`: what the lockstep interpreter computes, each mistake that it reports, and passes on random kernels whose threads share. */
 #include "loop_test.h"
 
-static const tn_pass_options gpu = {.vector = {.bits = 128, .registers = 255, .fma = true}};
+static const tn_pass_options gpu = {.vector = {.bits = 128, .registers = 255, .fma = true, .most_lanes = 16}};
 
 static int64_t data[128];
 
@@ -155,6 +155,55 @@ static void test_passes(void **state)
     tn_arena_free(&session.arena);
 }
 
+/* A mask of `base + lane` against a limit is one bool where the vector's width divides both, and right in any case. */
+static void test_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *compare;
+        int multiple, trips, scale;
+        bool whole;
+    } cases[] = {
+        {"lt %e, %n", 16, 8, 8, true},   {"ge %e, %n", 16, 16, 16, true}, {"gt %n, %e", 8, 8, 8, true},     {"le %n, %e", 8, 4, 4, true},    {"lt %e, %n", 4, 8, 8, false},
+        {"lt %e, %n", 16, 16, 8, false}, {"le %e, %n", 16, 8, 8, false},  {"gt %e, %n", 16, 8, 8, false},   {"eq %e, %n", 16, 8, 8, false},  {"lt %n, %e", 16, 8, 8, false},
+        {"lt %e, %n", 16, 2, 2, true},   {"lt %e, %n", 1, 2, 2, false},   {"lt %e, %n", 48, 16, 16, true},  {"lt %e, %n", 24, 16, 16, false},
+    };
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        tn_session session = {0};
+        const char *text = tn_format(&session.arena,
+                                     "kernel @k(%%x: global f32 readonly align 16, %%y: global f32 align 16, %%n: index multiple %d) threads 32 {\n%%t = thread : index\n"
+                                     "%%w = const %d : index\n%%own = mul %%t, %%w : index\n%%r = alloc %d : reg f32\nfor %%i = 0 to %d step 1 vector {\n"
+                                     "%%e = add %%own, %%i : index\n%%m = %s : bool\n%%a = load %%x[%%e], mask %%m : f32\n%%b = add %%a, %%a : f32\nstore %%r[%%i], %%b\n}\n"
+                                     "for %%i = 0 to %d step 1 vector {\n%%e = add %%own, %%i : index\n%%m = %s : bool\n%%a = load %%r[%%i] : f32\n"
+                                     "store %%y[%%e], %%a, mask %%m\n}\n}\n",
+                                     cases[i].multiple, cases[i].scale, cases[i].trips, cases[i].trips, cases[i].compare, cases[i].trips, cases[i].compare);
+        tn_lfunc *func = parse_kernel(&session, text), *after = copy_kernel(func);
+        run_passes(after, tn_loop_pipeline, &gpu);
+        const char *got = kernel_text(after), *load = tn_format(&session.arena, ": f32x%d", cases[i].trips);
+        assert_non_null(strstr(got, load));
+        if ((strstr(got, "iota") == NULL) != cases[i].whole)
+            fail_msg("%s", got);
+        if (cases[i].scale == cases[i].trips) /* else threads write one another's elements */
+            for (int64_t n = 0; n <= 96; n += cases[i].multiple)
+                assert_same_effect(func, after, &n, i);
+        tn_arena_free(&session.arena);
+    }
+}
+
+/* What can't be a vector is unrolled, so that registers keep constant offsets. */
+static void test_scalars(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = parse_kernel(&session, kernel(&session, "%r = alloc 6 : reg i64\nfor %i = 0 to 6 step 1 vector {\n%a = lane_xor %t, 1 : index\n%b = mul %a, %i : index\nstore %r[%i], %b\n}\n"
+                                                             "%c = load %r[5] : i64\nstore %x[%t], %c\n"));
+    tn_lfunc *after = copy_kernel(func);
+    run_passes(after, tn_loop_pipeline, &gpu);
+    assert_null(strstr(kernel_text(after), "for"));
+    assert_same_effect(func, after, (int64_t[]){64}, 1);
+    tn_arena_free(&session.arena);
+}
+
 typedef struct maker {
     uint64_t random;
     tn_lvalue *shared, *x, *y, *reg, *thread, *pool[24];
@@ -276,6 +325,8 @@ int main(void)
         cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

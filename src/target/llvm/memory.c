@@ -102,32 +102,6 @@ static LLVMValueRef address(tn_emitter *e, const access *a)
     return LLVMBuildInBoundsGEP2(e->builder, element, a->base, &offset, 1, "");
 }
 
-/* A power of two, at most MOST_MULTIPLE, that surely divides the value. */
-enum { MOST_MULTIPLE = 64 };
-static int64_t multiple_of(const tn_lvalue *value, int depth)
-{
-    int64_t constant;
-    if (tn_l_is_const(value, &constant))
-        return constant % MOST_MULTIPLE ? constant & -constant : MOST_MULTIPLE;
-    if (depth == 0)
-        return 1;
-    const tn_lop *def = value->def;
-    if (!def) {
-        const tn_lop *loop = value->block ? value->block->parent : NULL;
-        if (loop && loop->code == TN_L_for)
-            return tn_min(multiple_of(loop->operand[0], depth - 1), multiple_of(loop->operand[2], depth - 1));
-        return value->multiple > 1 ? tn_min(value->multiple & -value->multiple, MOST_MULTIPLE) : 1;
-    }
-    if (def->code == TN_L_cast && tn_is_integer(def->operand[0]->type.dtype)) /* what is cut off above keeps the zeros below */
-        return multiple_of(def->operand[0], depth - 1);
-    if (def->code != TN_L_fn || def->noperands != 2)
-        return 1;
-    int64_t first = multiple_of(def->operand[0], depth - 1), second = multiple_of(def->operand[1], depth - 1);
-    if (def->fn == TN_S_mul)
-        return tn_min(first * second, MOST_MULTIPLE);
-    return def->fn == TN_S_add || def->fn == TN_S_sub ? tn_min(first, second) : 1;
-}
-
 static unsigned alignment(tn_dtype dtype) { return (unsigned)tn_dtype_bits(tn_dtype_real(dtype)) / 8; }
 
 /* A GPU takes whole vectors only where they are aligned: what the buffer and the offset promise. */
@@ -136,7 +110,7 @@ static unsigned vector_alignment(const tn_emitter *e, const access *a, unsigned 
     int64_t bytes = tn_dtype_bits(a->dtype) / 8;
     if (!e->machine->gpu || a->lanes == 1 || a->offset_value->type.lanes > 1)
         return element;
-    return (unsigned)tn_max(tn_min(a->buffer->align, multiple_of(a->offset_value, 8) * bytes), element);
+    return (unsigned)tn_max(tn_min(a->buffer->align, tn_l_multiple(a->offset_value, NULL) * bytes), element);
 }
 
 /* A buffer that may start between elements (a weight where its file has it) says so by its own alignment. */
@@ -367,7 +341,7 @@ static void store_nibble_lane(tn_emitter *e, const access *a, int lane)
 
 static bool whole_bytes(const access *a)
 {
-    return !a->mask && a->lanes % 2 == 0 && a->offset_value->type.lanes == 1 && multiple_of(a->offset_value, 6) > 1;
+    return !a->mask && a->lanes % 2 == 0 && a->offset_value->type.lanes == 1 && tn_l_multiple(a->offset_value, NULL) > 1;
 }
 
 static LLVMValueRef load_nibbles(tn_emitter *e, const access *a)
