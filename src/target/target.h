@@ -47,7 +47,9 @@ typedef struct tn_blob { char *data; size_t size; } tn_blob; /* malloc'ed */
 tn_status tn_llvm_emit(tn_session *session, tn_lfunc *const *funcs, size_t n, const tn_machine *machine, tn_emit what, int level, tn_blob *out);
 bool tn_llvm_is_library_name(const char *name); /* of a function that emitted code may call: no kernel can be called so */
 /* Does a kernel hold checks (`trap`)? Then the first int64 of scratch is theirs: the caller sets it to 0, and a check that fails leaves its line there and
- * ends the kernel. */
+ * ends the kernel. On a GPU it is the module's global TN_TRAPPED instead, which holds 0 when the module is loaded; the first check that fails leaves its line there,
+ * each ends its thread, and who reads the number sets it to 0 again. */
+#define TN_TRAPPED "tn_trapped"
 bool tn_kernel_traps(const tn_lfunc *func);
 /* Bytes of scratch a kernel needs for its local buffers, given its sizes (constant part + sized allocs evaluated). */
 bool tn_kernel_scratch(const tn_lfunc *func, const int64_t *sizes, int64_t *bytes);

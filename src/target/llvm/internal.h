@@ -101,6 +101,9 @@ void tn_emit_guarded_store(tn_emitter *e, const tn_guarded *guarded, LLVMValueRe
 void tn_emit_gpu_machine(tn_emitter *e, const tn_lop *op);
 /* Makes the programs of the grid [*lo, hi) by *step those of this CTA. */
 void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step);
+/* gpu_report.c: prints a line, its values i64 or f64; ends the thread of a failed assertion, leaving its number. */
+void tn_emit_gpu_print(tn_emitter *e, LLVMValueRef format, LLVMValueRef *values, int n);
+void tn_emit_gpu_trap(tn_emitter *e, int64_t number);
 /* gpu_scalar.c: one PTX instruction (or more) without an effect on anything but its result, on one lane of each argument. */
 LLVMValueRef tn_emit_ptx(tn_emitter *e, LLVMTypeRef type, const char *text, const char *constraints, LLVMValueRef *args, unsigned nargs);
 /* A row of loop/gpu_functions.def; NULL: there is none of that name. */

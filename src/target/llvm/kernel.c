@@ -257,22 +257,25 @@ static void emit_print(tn_emitter *e, const tn_lop *op)
     }
     tn_text_add(&format, "\n");
     args[0] = LLVMBuildGlobalStringPtr(e->builder, format.at, "line");
-    LLVMBuildCall2(e->builder, type, tn_emit_library_function(e, "printf", type), args, (unsigned)n + 1, "");
+    if (e->machine->gpu)
+        tn_emit_gpu_print(e, args[0], args + 1, n);
+    else
+        LLVMBuildCall2(e->builder, type, tn_emit_library_function(e, "printf", type), args, (unsigned)n + 1, "");
 }
 
-/* A check that fails leaves its line in the first word of scratch and ends the kernel. */
+/* A check that fails leaves its line in the first word of scratch, or a GPU's word for it, and ends the kernel (there: the thread). */
 static void emit_trap(tn_emitter *e, const tn_lop *op)
 {
     LLVMBuilderRef b = e->builder;
-    if (e->machine->gpu) {
-        tn_emit_refuse(e, NULL, "checks (trap)");
-        return;
-    }
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), holds = tn_emit_block_after(e, "holds");
     LLVMBasicBlockRef fails = LLVMAppendBasicBlockInContext(e->context, e->function, "fails");
     LLVMPositionBuilderAtEnd(b, fails);
-    LLVMBuildStore(b, tn_emit_int(tn_emit_int_type(e, 64, 1), op->number.i), e->scratch);
-    LLVMBuildRetVoid(b);
+    if (e->machine->gpu) {
+        tn_emit_gpu_trap(e, op->number.i);
+    } else {
+        LLVMBuildStore(b, tn_emit_int(tn_emit_int_type(e, 64, 1), op->number.i), e->scratch);
+        LLVMBuildRetVoid(b);
+    }
     LLVMPositionBuilderAtEnd(b, before);
     LLVMBuildCondBr(b, tn_emit_value(e, op->operand[0]), holds, fails);
     LLVMPositionBuilderAtEnd(b, holds);
