@@ -34,7 +34,7 @@ class KernelOptions(Structure):
 class KernelInfo(Structure):
     _fields_ = [("nvalues", c_size_t), ("code_bytes", c_size_t), ("scratch_bytes", c_size_t), ("front_seconds", c_double), ("lower_seconds", c_double),
                 ("emit_seconds", c_double), ("link_seconds", c_double), ("cached", c_int), ("num_warps", c_int), ("num_stages", c_int), ("threads", c_int),
-                ("machine", c_char_p), ("pointer_accesses", c_size_t)]
+                ("machine", c_char_p), ("pointer_accesses", c_size_t), ("device", c_int), ("shared_bytes", c_size_t), ("registers", c_int), ("spill_bytes", c_int)]
 
 
 def _find():
@@ -64,6 +64,8 @@ for _name, _result, *_arguments in [
     ("tn_kernel_compile", c_int, _HANDLE, _HANDLE, c_int, c_char_p, _TEXTS, c_size_t, POINTER(KernelOptions), POINTER(_HANDLE)),
     ("tn_kernel_emit", c_int, _HANDLE, _HANDLE, c_int, c_char_p, _TEXTS, c_size_t, POINTER(KernelOptions), c_int, POINTER(c_void_p), POINTER(c_size_t)),
     ("tn_kernel_launch", c_int, _HANDLE, c_char_p, c_char_p, c_size_t),
+    ("tn_kernel_launch_on", c_int, _HANDLE, c_char_p, c_char_p, c_size_t, c_void_p),
+    ("tn_kernel_wait", c_int, _HANDLE, c_void_p),
     ("tn_kernel_error", c_char_p),
     ("tn_kernel_check", c_int, _HANDLE, _HANDLE, c_char_p, c_char_p, c_size_t, c_char_p, c_char_p),
     ("tn_kernel_describe", c_int, _HANDLE, POINTER(KernelInfo)),
@@ -71,7 +73,8 @@ for _name, _result, *_arguments in [
     _function = getattr(lib, _name)
     _function.restype, _function.argtypes = _result, _arguments
 
-launch = lib["tn_kernel_launch"]  # without types of arguments, which ctypes would convert one by one: called with handle, bytes, bytes and count as they must be
+# Without types of arguments, which ctypes would convert one by one: called with handle, bytes, bytes and count (and a c_void_p for the stream) as they must be.
+launch, launch_on = lib["tn_kernel_launch"], lib["tn_kernel_launch_on"]
 lock = threading.RLock()  # a session is for one thread at a time
 session = lib.tn_session_new()
 if not session:

@@ -240,7 +240,7 @@ CALL(cuPointerGetAttribute, (void *value, int attribute, unsigned long long poin
 CALL(cuGetErrorName, (int result, const char **name), if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
 CALL(cuGetErrorString, (int result, const char **text), if (result == 12345) return 1; *text = result == 2 ? "all is taken" : "went wrong")
 CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;
-     switch (attribute) { case 16: *value = 80; break; case 38: *value = 6 << 20; break; case 75: *value = 9; break; case 76: *value = 0; break;
+     switch (attribute) { case 16: *value = 80; break; case 38: *value = 6 << 20; break; case 75: *value = 9; break; case 76: *value = 0; break; case 82: *value = 65536; break;
                           case 97: *value = 232448; break; default: return 1; })
 CALL(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *options, void **values), NEEDS_CONTEXT; if (!strncmp(image, "bad", 3)) {
     if (n == 2 && options[0] == 5 && options[1] == 6)

@@ -1,6 +1,6 @@
 """Kernels in Triton's language, compiled by Tenon: `import tenon.triton as triton, tenon.triton.language as tl`."""
 from .. import Error as CompilationError
-from . import language, testing
+from . import language, runtime, testing
 from .runtime import Autotuner, Config, Heuristics, JITFunction, autotune, heuristics, jit
 
 
@@ -15,4 +15,4 @@ def next_power_of_2(n: int) -> int:
 
 
 __all__ = ["Autotuner", "CompilationError", "Config", "Heuristics", "JITFunction", "autotune", "cdiv", "heuristics", "jit", "language", "next_power_of_2",
-           "testing"]
+           "runtime", "testing"]

@@ -18,11 +18,11 @@ import weakref
 import numpy
 
 from .. import _library as c
-from . import language
+from . import _cuda, driver, language
 from .tensors import ADDRESS, MockTensor, array_types, elements, reader
 from .tools.tensor_descriptor import TensorDescriptor
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "check", "machine", "threads")
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "check", "machine", "threads", "stream")
 _CHECK = os.environ.get("TENON_CHECK", "0") == "1"
 _GRID = struct.Struct("3q").pack
 
@@ -93,8 +93,9 @@ def _integer(v):
 
 def _descriptor(v):
     text, pointer = _kinds[v.base.__class__](v.base)
+    place, bar, text = text.rpartition("|")
     block = "x".join(str(operator.index(n)) for n in v.block_shape)
-    return f"desc<{text[1:].split(':')[0]}[{block}]>", (pointer, *map(operator.index, v.shape), *map(operator.index, v.strides))
+    return f"{place}{bar}desc<{text[1:].split(':')[0]}[{block}]>", (pointer, *map(operator.index, v.shape), *map(operator.index, v.strides))
 
 
 def _scalar(v):
@@ -168,6 +169,8 @@ def {name}({parameters}):
         _tn_grid = _tn_pack_grid(_tn_grid({{**{named}, **_tn_options}}))
     if _tn_checked:
         _tn_check(_tn_kernel, _tn_grid, ({values}), ({arguments}))
+    elif _tn_kernel.gpu is not None:
+        _tn_run_on_gpu(_tn_kernel, _tn_grid, _tn_kernel.pack({values}), _tn_options)
     else:
         _tn_status = _tn_run(_tn_kernel.handle, _tn_grid, _tn_kernel.pack({values}), _tn_kernel.count)
         if _tn_status:
@@ -209,7 +212,7 @@ def _make_launch(function):
     scope = {"_tn_always": _CHECK, "_tn_array": numpy.ndarray, "_tn_at": ctypes.c_void_p.from_address, "_tn_check": check, "_tn_constant": _constant,
              "_tn_extend": function._extend, "_tn_fail": _fail, "_tn_i32": _I32, "_tn_id": id, "_tn_index": operator.index, "_tn_integer": _integer, "_tn_kernels":
              function._kernels, "_tn_kinds": _kinds, "_tn_new": function._new, "_tn_pack_grid": pack_grid, "_tn_plain": _plain, "_tn_plain_classes": _PLAIN,
-             "_tn_run": c.launch, "_tn_types": array_types, "_tn_unaligned": _unaligned}
+             "_tn_run": c.launch, "_tn_run_on_gpu": run_on_gpu, "_tn_types": array_types, "_tn_unaligned": _unaligned}
     parameters = ["_tn_grid", "/"]
     for i, p in enumerate(params):
         if p.keyword and "*" not in parameters:
@@ -243,8 +246,29 @@ def _fail(status):
     raise c.Error(c.lib.tn_kernel_error().decode(errors="replace"), c.STATUS[status])
 
 
+_streams = {}  # as ctypes takes them
+
+
+def run_on_gpu(kernel, grid, values, options):
+    """Puts the launch into PyTorch's stream, or the one that the launch names. Waits only for kernels with checks, to say which one failed."""
+    stream = options.get("stream") if options else None
+    if stream is None:
+        stream = _cuda.current_stream(kernel.gpu)
+    pointer = _streams.get(stream)
+    if pointer is None:
+        pointer = _streams[stream] = c.c_void_p(getattr(stream, "cuda_stream", stream))
+    status = c.launch_on(kernel.handle, grid, values, kernel.count, pointer)
+    _cuda.in_use = True
+    if not status and kernel.waits:
+        status = c.lib.tn_kernel_wait(kernel.handle, pointer)
+    if status:
+        _fail(status)
+
+
 def check(kernel, grid, values, arguments):
     """Runs the kernel slowly with every access checked; prints warnings, raises errors."""
+    if kernel.gpu is not None:
+        raise c.Error(f"{kernel.name}: a launch with check=True runs on the CPU and takes tensors in host memory", "unsupported")
     counts = []
     for text, v in zip(kernel.texts, arguments):
         if text.startswith("desc"):
@@ -309,7 +333,7 @@ class Compiled:
     """One kernel for given types and constants. asm["tile"], "loop", "llvm", "asm", "obj": the compiler's stages. notes: what the compiler said, one text a note."""
 
     def __init__(self, function, texts, options):
-        self.name, self.texts, self._module, self._options = function.name, texts, function._texts(), options
+        self.name, self.texts, self._module, self._options, self._function = function.name, texts, function._texts(), options, function
         handle = c.c_void_p()
         status = c.lib.tn_kernel_compile(c.session, self._module.handle, self._module.unit, self.name.encode(), c.texts(texts), len(texts), ctypes.byref(options),
                                          ctypes.byref(handle))
@@ -320,14 +344,25 @@ class Compiled:
         info = c.KernelInfo()
         c.lib.tn_kernel_describe(handle, ctypes.byref(info))
         self.num_warps, self.num_stages, self.cached, self.pointer_accesses = info.num_warps, info.num_stages, bool(info.cached), info.pointer_accesses
+        self.gpu, self.waits = (info.device, bool(options.debug)) if info.device >= 0 else (None, False)
+        self.n_regs, self.n_spills, self.shared, self.machine = info.registers, info.spill_bytes, info.shared_bytes, info.machine.decode()
+        self.metadata = types.SimpleNamespace(name=self.name, num_warps=info.num_warps, num_stages=info.num_stages, shared=info.shared_bytes)
         self.compile_seconds = info.front_seconds + info.lower_seconds + info.emit_seconds + info.link_seconds
         self.asm = _Stages(self)
         self.count = c.c_size_t(info.nvalues)
         self.pack = _packer([text for p, text in zip(function.params, texts) if not p.constant])
 
 
+    def __getitem__(self, grid):
+        """Launches with the options that it was compiled with; for other types another kernel is compiled."""
+        return functools.partial(self._function.run, grid=grid, **self.options)
+
+    def _init_handles(self):
+        """Triton loads a kernel so before it says what it takes; here it is loaded."""
+
+
 class _Stages(dict):
-    """kernel.asm["tile"]: a stage's text, made when it is asked for."""
+    """kernel.asm["tile"]: a stage's text, made when it is asked for. "ptx" is the assembly of a GPU's, "cubin" its object."""
 
     def __init__(self, compiled):
         super().__init__()
@@ -335,6 +370,9 @@ class _Stages(dict):
 
     def __missing__(self, stage):
         k = self.compiled
+        if k.gpu is not None and stage in ("ptx", "cubin"):
+            self[stage] = self["asm" if stage == "ptx" else "obj"]
+            return self[stage]
         if stage not in c.STAGES[1:]:
             raise KeyError(f"{stage}: the stages are {', '.join(c.STAGES[1:])}")
         out, size = c.c_void_p(), c.c_size_t()
@@ -417,9 +455,10 @@ class JITFunction(_Callable):
             if name not in _OPTIONS:
                 raise TypeError(f"{self.name}() got an unexpected keyword argument '{name}'; its parameters are {', '.join(self.arg_names)}, and options are {', '.join(_OPTIONS)}")
         checked = _CHECK
-        if "check" in options:
+        if "check" in options or "stream" in options:
             options = dict(options)
-            checked = bool(options.pop("check"))
+            options.pop("stream", None)
+            checked = bool(options.pop("check", checked))
         return (key + (tuple(options.items()),) if options else key), checked
 
     def _new(self, key):
@@ -430,18 +469,36 @@ class JITFunction(_Callable):
             return kernel
 
     def _compile(self, key):
-        entries, texts = iter(key), []
+        entries, texts, places = iter(key), [], {}
         for p in self.params:
             text = next(entries)
+            if text.__class__ is str and text[0] != "=":
+                place, _, text = text.rpartition("|")
+                if place or text[0] == "*" or text.startswith("desc"):
+                    places.setdefault(place, p.name)
             if p.constant:
                 value = next(entries)
                 text = text if isinstance(text, str) else "=" + (self._texts().function(value) if text is JITFunction else literal(value))
             texts.append(text)
         value = dict(next(entries, ()))
-        machine = value.get("machine")
+        machine = self._machine(value.get("machine"), places)
         debug = value.get("debug") or self.debug or os.environ.get("TRITON_DEBUG", "0") == "1"
-        return Compiled(self, texts, c.KernelOptions(machine=machine.encode() if machine else None, threads=value.get("threads") or 0, num_warps=value.get("num_warps") or 0,
+        kernel = Compiled(self, texts, c.KernelOptions(machine=machine.encode() if machine else None, threads=value.get("threads") or 0, num_warps=value.get("num_warps") or 0,
                                                      num_stages=value.get("num_stages") or 0, debug=bool(debug)))
+        kernel.options = value
+        return kernel
+
+    def _machine(self, machine, places):
+        """The machine that a launch needs: of the one GPU whose memory its tensors are in, else the CPU, or what the launch names."""
+        if len(places) > 1:
+            found = ", ".join(f"{name} is {'on ' + place if place else 'in host memory'}" for place, name in places.items())
+            raise TypeError(f"{self.name}: {found}; all tensors of a launch lie on one device")
+        place = next(iter(places), "")
+        if not place or not machine:
+            return machine or place
+        if not machine.startswith(("sm_", "cuda")):
+            raise TypeError(f"{self.name}: {places[place]} is on {place}, and machine '{machine}' is a CPU")
+        return machine if ":" in machine else machine + place.removeprefix("cuda")
 
     # The text
 

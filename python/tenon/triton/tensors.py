@@ -14,17 +14,30 @@ ADDRESS = object.__basicsize__
 
 
 class _Types(dict):
-    """dtype -> text of a pointer to such elements; when 16 divides the address."""
+    """dtype -> text of a pointer to such elements; when 16 divides the address. `place` stands before it: "cuda:0|*f32" is one to memory of the first GPU."""
+
+    def __init__(self, place=""):
+        super().__init__()
+        self.place = place
 
     def __missing__(self, dtype):
         name = str(dtype).removeprefix("torch.")
         if name not in _NAMES:
             raise TypeError(f"a kernel can't take elements of type {name}; it can take {', '.join(_NAMES)}")
-        self[dtype] = (f"*{_NAMES[name]}", f"*{_NAMES[name]}:16")
+        self[dtype] = (f"{self.place}*{_NAMES[name]}", f"{self.place}*{_NAMES[name]}:16")
         return self[dtype]
 
 
-array_types, _torch_types = _Types(), _Types()
+class _GPUTypes(dict):
+    """Number of a GPU -> _Types."""
+
+    def __missing__(self, number):
+        self[number] = _Types(f"cuda:{number}|")
+        return self[number]
+
+
+array_types, _torch_types, _gpu_types = _Types(), _Types(), _GPUTypes()
+_HOST, _CUDA = (1, 3), (2, 13)  # DLPack's numbers of devices; CUDA's host memory, and what CUDA moves by itself, are of either side
 
 
 class _DLTensor(ctypes.Structure):
@@ -37,11 +50,16 @@ _capsule = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule.restype, _capsule.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+def _device(v):
+    """DLPack's type and number of the device that a tensor lies on."""
+    return tuple(map(int, v.__dlpack_device__())) if hasattr(v, "__dlpack_device__") else (1, 0)
+
+
 def _dlpack(v):
     """The DLTensor behind an object; the capsule that owns it comes along."""
     if not hasattr(v, "__dlpack__"):
         raise TypeError(f"an argument of type {type(v).__name__} is no number and no tensor (NumPy, PyTorch, DLPack)")
-    capsule = v.__dlpack__()
+    capsule = v.__dlpack__(stream=-1) if _device(v)[0] in _CUDA else v.__dlpack__()  # -1: nobody has to wait, all is in the stream of the launch
     return capsule, _DLTensor.from_address(_capsule(capsule, b"dltensor"))
 
 
@@ -57,20 +75,23 @@ class MockTensor:
 
 
 def _of_torch(v):
-    if not v.is_cpu:
-        raise TypeError(f"a tensor on {v.device}: kernels run on the CPU so far")
     pointer = v.data_ptr()
-    return _torch_types[v.dtype][not pointer & 15], pointer
+    if v.is_cpu:
+        return _torch_types[v.dtype][not pointer & 15], pointer
+    if v.is_cuda:
+        return _gpu_types[v.get_device()][v.dtype][not pointer & 15], pointer
+    raise TypeError(f"a tensor on {v.device}: kernels run on CPUs and on NVIDIA GPUs")
 
 
 def _of_dlpack(v):
     capsule, t = _dlpack(v)
-    if t.device_type != 1:
-        raise TypeError(f"a tensor on a device of DLPack type {t.device_type}: kernels run on the CPU so far")
+    if t.device_type not in _HOST + _CUDA:
+        raise TypeError(f"a tensor on a device of DLPack type {t.device_type}: kernels run on CPUs and on NVIDIA GPUs")
+    place = f"cuda:{t.device_id}|" if t.device_type in _CUDA else ""
     if (t.code, t.bits) not in _CODES or t.lanes != 1:
         raise TypeError(f"a kernel can't take elements of DLPack type code {t.code}, {t.bits} bits, {t.lanes} lanes")
     pointer = (t.data or 0) + t.byte_offset
-    return f"*{_CODES[t.code, t.bits]}" + ("" if pointer & 15 else ":16"), pointer
+    return f"{place}*{_CODES[t.code, t.bits]}" + ("" if pointer & 15 else ":16"), pointer
 
 
 def _torch_tensor(kind):
