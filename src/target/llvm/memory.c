@@ -397,8 +397,26 @@ static LLVMValueRef zeros(tn_emitter *e)
     return e->zeros;
 }
 
+/* A thread's own memory, all lanes inside it: what is off is read too, or written back, so that the buffer still becomes registers. */
+static bool is_blended(const tn_emitter *e, const access *a)
+{
+    const tn_lop *alloc = a->buffer->def;
+    int64_t first;
+    return e->machine->gpu && a->mask && alloc && alloc->code == TN_L_alloc && alloc->result->type.space != TN_SPACE_SHARED && a->buffer->type.lanes == 1 &&
+           tn_l_is_const(a->offset_value, &first) && first >= 0 && first <= alloc->size - a->lanes;
+}
+
+static LLVMValueRef blended_load(tn_emitter *e, const access *a)
+{
+    access all = *a;
+    all.mask = NULL;
+    return LLVMBuildSelect(e->builder, full_mask(e, a), plain_load(e, a, address(e, &all)), other_value(e, a), "");
+}
+
 static LLVMValueRef emit_load(tn_emitter *e, const access *a)
 {
+    if (is_blended(e, a))
+        return blended_load(e, a);
     if (is_guarded(e, a))
         return from_memory(e, a, guarded_load(e, a, to_memory(e, a->dtype, other_value(e, a))));
     LLVMValueRef at = address(e, a);
@@ -423,6 +441,15 @@ static LLVMValueRef plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
     LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at);
     LLVMSetAlignment(store, vector_alignment(e, a, alignment(a->dtype)));
     return store;
+}
+
+static void blended_store(tn_emitter *e, const access *a)
+{
+    access all = *a;
+    all.mask = NULL;
+    LLVMValueRef at = address(e, &all);
+    all.value = LLVMBuildSelect(e->builder, full_mask(e, a), a->value, plain_load(e, &all, at), "");
+    plain_store(e, &all, at);
 }
 
 static void stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
@@ -459,6 +486,10 @@ static void masked_stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
 
 static void emit_store(tn_emitter *e, const access *a)
 {
+    if (is_blended(e, a)) {
+        blended_store(e, a);
+        return;
+    }
     if (is_guarded(e, a)) {
         guarded_store(e, a, to_memory(e, a->dtype, a->value));
         return;
