@@ -256,7 +256,7 @@ static void separate_from_grid(tn_triton_kernel *front)
     }
 }
 
-enum { MOST_WARPS = 32 };
+enum { MOST_WARPS = 32, MOST_STAGES = 8 };
 
 static tn_status check_options(tn_session *session, const tn_kernel_options *o)
 {
@@ -269,13 +269,15 @@ static tn_status check_options(tn_session *session, const tn_kernel_options *o)
     return tn_api_check_print(session, o->print_after, true);
 }
 
-/* On a GPU the kernel's warps work on a program together: autotune's configurations say how many without a check. */
-static tn_status schedule_warps(const compilation *c)
+/* On a GPU the kernel's warps work on a program together, and stages of a product's operands are on their way: autotune's configurations say how many without a
+ * check. More stages than there can be are as many as there can be. */
+static tn_status schedule_for_gpu(const compilation *c)
 {
-    int warps = c->front.num_warps;
+    int warps = c->front.num_warps, stages = c->front.num_stages;
     if (warps < 1 || warps > MOST_WARPS || (warps & (warps - 1)))
         return tn_error(c->session, TN_USAGE, TN_NO_LOC, "kernel %s: num_warps is %d, and can be a power of two up to %d", c->function, warps, MOST_WARPS);
     tn_schedule_set(c->front.kernel, "", "warps", warps);
+    tn_schedule_set(c->front.kernel, "", "stages", stages < 1 ? 1 : stages > MOST_STAGES ? MOST_STAGES : stages);
     return TN_OK;
 }
 
@@ -295,7 +297,7 @@ static tn_status run_front_end(compilation *c)
     TN_TRY(tn_triton_parameters(c->module->triton, c->unit, c->function, &c->parameters, &n));
     separate_from_grid(&c->front);
     if (gpu)
-        TN_TRY(schedule_warps(c));
+        TN_TRY(schedule_for_gpu(c));
     const char *print = c->options.print_after;
     c->exec.print_after = print && !strcmp(print, "tile") ? print : tn_api_loop_print(print);
     c->front_seconds = tn_seconds() - start;

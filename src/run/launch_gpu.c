@@ -44,7 +44,7 @@ static tn_status prepare(tn_session *session, tn_gpu_launcher *l)
     if (l->code->threads > l->function.most_threads)
         return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: %d threads of %d registers are more than a block of %s can have (%d); fewer warps may do", l->code->symbol,
                         l->code->threads, l->function.registers, l->gpu.info.name, l->function.most_threads);
-    return l->code->traps ? tn_gpu_global(session, &l->gpu, l->module, "tn_trapped", &l->trapped, &bytes) : TN_OK;
+    return l->code->traps ? tn_gpu_global(session, &l->gpu, l->module, TN_TRAPPED, &l->trapped, &bytes) : TN_OK;
 }
 
 tn_status tn_gpu_launcher_new(tn_session *session, const tn_code *code, const tn_kernel *kernel, int device, const char *missing, const tn_launch_value *values, size_t nvalues,

@@ -15,6 +15,7 @@ state.devices, state.most_threads = 2, 1024
 
 @triton.jit
 def f(x, out, n, BLOCK: tl.constexpr):
+    tl.device_assert(n < 65, "too many")
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
@@ -74,6 +75,15 @@ def test_errors():
     with pytest.raises(tenon.Error, match="2048 threads|1024 threads|num_warps"):
         f[(1,)](x, x, 64, BLOCK=64, num_warps=64)
     assert state.pushed == 0
+
+
+def test_assertions():
+    x = fake_gpu.Tensor(64)
+    state.trapped = 1
+    with pytest.raises(tenon.Error, match=r"triton_fake_gpu.py:\d+: device_assert failed: too many"):
+        f[(1,)](x, x, 64, BLOCK=64, debug=True)
+    assert state.trapped == 0
+    f[(1,)](x, x, 64, BLOCK=64, debug=True)
 
 
 def test_torch():

@@ -186,6 +186,35 @@ static void test_refused_values(void **state)
     drop(&cpu);
 }
 
+/* What a check left in the module is told when the stream is waited for, once. */
+static void test_assertions(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD
+        "def checked(x):\n"
+        "    value = tl.load(x)\n"
+        "    tl.device_assert(value != 3, 'not 3')\n"
+        "    tl.device_assert(value >= 0, 'x is not negative')\n"
+        "    tl.store(x, value + 1)\n";
+    static const char *const arguments[] = {"*i32"};
+    int64_t grid[3] = {1, 1, 1};
+    tn_kernel_value values[] = {{.pointer = (void *)64}};
+    expect("checked", 6);
+    fake->trapped = 2;
+    opened o = compiled(text, "checked", arguments, 1, (tn_kernel_options){.debug = 1});
+    assert_int_equal(tn_kernel_launch(o.kernel, grid, values, 1), TN_OK);
+    assert_int_equal(tn_kernel_wait(o.kernel, NULL), TN_INVALID);
+    assert_string_equal(tn_kernel_error(), "kernel.py:9: device_assert failed: x is not negative");
+    assert_int_equal(fake->trapped, 0);
+    assert_int_equal(tn_kernel_wait(o.kernel, NULL), TN_OK);
+    drop(&o);
+    fake->trapped = 2; /* of another module: a kernel without checks does not look */
+    o = compiled(text, "checked", arguments, 1, (tn_kernel_options){0});
+    assert_int_equal(tn_kernel_wait(o.kernel, NULL), TN_OK);
+    fake->trapped = 0;
+    drop(&o);
+}
+
 /* ---- compiling ------------------------------------------------------------------------------------------------------------------ */
 
 static void check_refused(const char *text, const char *name, tn_kernel_options options, tn_status status, const char *part)
@@ -248,7 +277,7 @@ int main(void)
     if (!fake)
         return fprintf(stderr, "%s\n", dlerror()), 1;
     fake->most_threads = 512;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values), cmocka_unit_test(test_assertions),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_ptx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
