@@ -99,6 +99,15 @@ static LLVMValueRef emit_shuffle(tn_emitter *e, const tn_lop *op)
     return second ? close_shuffles(e, op->result->type, result) : result;
 }
 
+/* Lane by lane: a GPU has no vectors, and predicates that it combines for nothing. */
+static LLVMValueRef combine_bools(tn_emitter *e, LLVMValueRef x, int lanes, bool any)
+{
+    LLVMValueRef result = tn_emit_lane(e, x, 0);
+    for (int i = 1; i < lanes; i++)
+        result = LLVMBuildBinOp(e->builder, any ? LLVMOr : LLVMAnd, result, tn_emit_lane(e, x, i), "");
+    return result;
+}
+
 static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
 {
     LLVMValueRef x = tn_emit_value(e, op->operand[0]);
@@ -107,6 +116,8 @@ static LLVMValueRef emit_hreduce(tn_emitter *e, const tn_lop *op)
     if (lanes & (lanes - 1))
         return tn_emit_refuse(e, tn_emit_type(e, dtype, 1), "hreduce over %d lanes, which is no power of two", lanes);
     bool any = op->fn == TN_S_or || op->fn == TN_S_add || op->fn == TN_S_max, all = op->fn == TN_S_and || op->fn == TN_S_mul || op->fn == TN_S_min;
+    if (dtype == TN_BOOL && (any || all) && e->machine->gpu)
+        return combine_bools(e, x, lanes, any);
     if (dtype == TN_BOOL && (any || all)) { /* a mask register is one number */
         LLVMTypeRef bits = LLVMIntTypeInContext(e->context, (unsigned)lanes);
         LLVMValueRef mask = LLVMBuildBitCast(e->builder, x, bits, "");

@@ -235,13 +235,27 @@ static tn_guarded guarded(tn_emitter *e, access a, LLVMValueRef condition, unsig
     return (tn_guarded){address(e, &a), condition, constant * (tn_dtype_bits(a.dtype) / 8), align, a.buffer->type.space == TN_SPACE_SHARED, a.buffer->readonly};
 }
 
-/* Lane i alone, its offset that of the first one or its own. */
-static tn_guarded guarded_lane(tn_emitter *e, const access *a, int i, unsigned align)
+/* Whether all lanes are on, if there are instructions for more than one of them at once; else NULL. */
+static LLVMValueRef all_lanes(tn_emitter *e, const access *a, unsigned align)
+{
+    LLVMValueRef all = NULL;
+    if (a->offset_value->type.lanes > 1 || align < 2 * alignment(a->dtype))
+        return NULL;
+    for (int i = 0; i < a->lanes; i++) {
+        LLVMValueRef lane = tn_emit_lane(e, a->mask, i);
+        all = all ? LLVMBuildAnd(e->builder, all, lane, "") : lane;
+    }
+    return all;
+}
+
+/* Lane i alone, its offset that of the first one or its own. `all`: that has been seen to where it holds; NULL: it hasn't. */
+static tn_guarded guarded_lane(tn_emitter *e, const access *a, int i, LLVMValueRef all, unsigned align)
 {
     access lane = *a;
     bool own = a->offset_value->type.lanes > 1;
     lane.offset = own ? tn_emit_lane(e, a->offset, i) : a->offset;
-    tn_guarded g = guarded(e, lane, tn_emit_lane(e, a->mask, i), align);
+    LLVMValueRef on = tn_emit_lane(e, a->mask, i);
+    tn_guarded g = guarded(e, lane, all ? LLVMBuildAnd(e->builder, on, LLVMBuildNot(e->builder, all, ""), "") : on, align);
     g.at += own ? 0 : i * (tn_dtype_bits(a->dtype) / 8);
     return g;
 }
@@ -253,9 +267,14 @@ static LLVMValueRef guarded_load(tn_emitter *e, const access *a, LLVMValueRef ot
         tn_guarded g = guarded(e, *a, condition, load_alignment(e, a));
         return tn_emit_guarded_load(e, &g, other);
     }
-    unsigned element = alignment(a->dtype), start = (unsigned)a->buffer->align;
+    unsigned element = alignment(a->dtype), start = (unsigned)a->buffer->align, align = load_alignment(e, a);
+    LLVMValueRef all = all_lanes(e, a, align);
+    if (all) {
+        tn_guarded g = guarded(e, *a, all, align);
+        other = tn_emit_guarded_load(e, &g, other);
+    }
     for (int i = 0; i < a->lanes; i++) {
-        tn_guarded g = guarded_lane(e, a, i, start > 0 && start < element ? start : element);
+        tn_guarded g = guarded_lane(e, a, i, all, start > 0 && start < element ? start : element);
         LLVMValueRef lane = tn_emit_guarded_load(e, &g, tn_emit_lane(e, other, i));
         result = a->lanes == 1 ? lane : LLVMBuildInsertElement(e->builder, result, lane, tn_emit_int(tn_emit_int_type(e, 32, 1), i), "");
     }
@@ -270,8 +289,14 @@ static void guarded_store(tn_emitter *e, const access *a, LLVMValueRef value)
         tn_emit_guarded_store(e, &g, value);
         return;
     }
+    unsigned align = vector_alignment(e, a, alignment(a->dtype));
+    LLVMValueRef all = all_lanes(e, a, align);
+    if (all) {
+        tn_guarded g = guarded(e, *a, all, align);
+        tn_emit_guarded_store(e, &g, value);
+    }
     for (int i = 0; i < a->lanes; i++) {
-        tn_guarded g = guarded_lane(e, a, i, alignment(a->dtype));
+        tn_guarded g = guarded_lane(e, a, i, all, alignment(a->dtype));
         tn_emit_guarded_store(e, &g, tn_emit_lane(e, value, i));
     }
 }
