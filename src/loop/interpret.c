@@ -399,7 +399,7 @@ static bool run_warp_op(machine *m, const crowd *active)
 }
 
 /* A part of an instruction as an access of its own. */
-static uint8_t *part_of(void *context, int thread, int operand, int64_t bytes, tn_touch how)
+static uint8_t *part_of(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how)
 {
     machine *m = context;
     const tn_lop *op = m->op;
@@ -409,7 +409,7 @@ static uint8_t *part_of(void *context, int thread, int operand, int64_t bytes, t
     int64_t bits = tn_dtype_bits(buffer->type.dtype), n = bits ? (bytes * 8 + bits - 1) / bits : 0, first = 0, at;
     uint8_t *data = NULL;
     m->thread = thread;
-    int64_t offset = index_of(m, op->operand[operand + 1]), elements = is_memory(buffer) ? -1 : place_of(m, buffer)->elements;
+    int64_t offset = index_of(m, op->operand[operand + 1]) + skip * 8 / tn_max(bits, 1), elements = is_memory(buffer) ? -1 : place_of(m, buffer)->elements;
     if (offset < 0 || (elements >= 0 && offset + n > elements)) {
         STOP(m, TN_INVALID, "thread %d: elements %lld to %lld of a buffer of %lld", thread, (long long)offset, (long long)(offset + n), (long long)elements);
         return NULL;

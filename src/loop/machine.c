@@ -30,7 +30,7 @@ static bool gather_factor(const tn_lrun *run, int p, int n, tn_number (*out)[DEE
     const tn_lpart *part = &run->instruction->part[p];
     int per_word = 4 / (tn_dtype_bits(part->dtype) / 8);
     for (int lane = 0; lane < TN_WARP; lane++) {
-        const uint8_t *data = run->part(run->context, run->first + lane, 2 * p, tn_l_part_bytes(part), TN_TOUCH_READ);
+        const uint8_t *data = run->part(run->context, run->first + lane, 2 * p, 0, tn_l_part_bytes(part), TN_TOUCH_READ);
         for (int i = 0; data && i < n; i++) {
             int row, k;
             place_of_factor(lane, i, per_word, p == 1, &row, &k);
@@ -52,7 +52,7 @@ static bool mma(const tn_lrun *run)
     if (!gather_factor(run, 1, part[1].size, a) || !gather_factor(run, 2, part[2].size, b))
         return false;
     for (int lane = 0; lane < TN_WARP; lane++) {
-        uint8_t *data = run->part(run->context, run->first + lane, 0, tn_l_part_bytes(&part[0]), TN_TOUCH_WRITE);
+        uint8_t *data = run->part(run->context, run->first + lane, 0, 0, tn_l_part_bytes(&part[0]), TN_TOUCH_WRITE);
         for (int i = 0; data && i < 4; i++) {
             int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
             tn_number sum = tn_number_load(part[0].dtype, data, i);
@@ -73,13 +73,13 @@ static bool load_matrices(const tn_lrun *run, bool turned)
 {
     uint8_t rows[TN_WARP][16];
     for (int lane = 0; lane < TN_WARP; lane++) {
-        const uint8_t *row = run->part(run->context, run->first + lane, 2, 16, TN_TOUCH_READ);
+        const uint8_t *row = run->part(run->context, run->first + lane, 2, 0, 16, TN_TOUCH_READ);
         if (!row)
             return false;
         memcpy(rows[lane], row, 16);
     }
     for (int lane = 0; lane < TN_WARP; lane++) {
-        uint8_t *out = run->part(run->context, run->first + lane, 0, 16, TN_TOUCH_WRITE);
+        uint8_t *out = run->part(run->context, run->first + lane, 0, 0, 16, TN_TOUCH_WRITE);
         for (int q = 0; out && q < 4; q++)
             for (int half = 0; half < 2; half++) {
                 const uint8_t *from = turned ? &rows[8 * q + lane % 4 * 2 + half][lane / 4 * 2] : &rows[8 * q + lane / 4][lane % 4 * 4 + half * 2];
@@ -94,14 +94,61 @@ static bool load_matrices(const tn_lrun *run, bool turned)
 static bool ldmatrix(const tn_lrun *run) { return load_matrices(run, false); }
 static bool ldmatrix_turned(const tn_lrun *run) { return load_matrices(run, true); }
 
+/* An element of a factor: row of 64 or more along m or n, k of 16. */
+static bool tile_element(const tn_lrun *run, int p, int row, int k, tn_number *out)
+{
+    int64_t start = run->number(run->context, run->first, 2 * p + 1) * 2, apart = run->number(run->context, run->first, 5 + p), at;
+    bool turned = run->number(run->context, run->first, 7 + p) != 0;
+    at = start + (turned ? row / 64 * apart + k / 8 * 1024 + k % 8 * 128 + row % 64 * 2 : row / 8 * 1024 + row % 8 * 128 + k * 2);
+    at ^= (at >> 7 & 7) << 4;
+    const uint8_t *data = run->part(run->context, run->first + row % 128, 2 * p, at - start, 2, TN_TOUCH_READ);
+    if (data)
+        *out = tn_number_load(run->instruction->part[p].dtype, data, 0);
+    return data != NULL;
+}
+
+static bool wgmma(const tn_lrun *run)
+{
+    enum { M = 64, MOST_N = 256, K = 16 };
+    static _Thread_local tn_number a[M][K], b[MOST_N][K];
+    int registers = run->instruction->part[0].size, n = registers * 2;
+    for (int k = 0; k < K; k++) {
+        for (int i = 0; i < M; i++)
+            if (!tile_element(run, 1, i, k, &a[i][k]))
+                return false;
+        for (int j = 0; j < n; j++)
+            if (!tile_element(run, 2, j, k, &b[j][k]))
+                return false;
+    }
+    for (int t = 0; t < 4 * TN_WARP; t++) {
+        uint8_t *data = run->part(run->context, run->first + t, 0, 0, registers * 4, TN_TOUCH_WRITE);
+        for (int r = 0; data && r < registers; r++) {
+            int row = t / TN_WARP * 16 + t % TN_WARP / 4 + r / 2 % 2 * 8, column = r / 4 * 8 + t % 4 * 2 + r % 2;
+            tn_number sum = tn_number_load(TN_F32, data, r);
+            for (int k = 0; k < K; k++)
+                sum.f += a[row][k].f * b[column][k].f;
+            tn_number_store(TN_F32, data, r, sum);
+        }
+        if (!data)
+            return false;
+    }
+    return true;
+}
+
+static bool nothing(const tn_lrun *run)
+{
+    (void)run;
+    return true;
+}
+
 static bool copy_async(const tn_lrun *run)
 {
     tn_lcopies *mine = &run->copies[run->first];
     tn_lcopy c = {.bytes = run->instruction->part[0].size, .group = mine->group};
     int64_t there = run->number(run->context, run->first, 4);
     there = tn_max(0, tn_min(there, c.bytes));
-    c.to = run->part(run->context, run->first, 0, c.bytes, TN_TOUCH_WRITE);
-    const uint8_t *from = there ? run->part(run->context, run->first, 2, there, TN_TOUCH_READ) : NULL;
+    c.to = run->part(run->context, run->first, 0, 0, c.bytes, TN_TOUCH_WRITE);
+    const uint8_t *from = there ? run->part(run->context, run->first, 2, 0, there, TN_TOUCH_READ) : NULL;
     if (!c.to || (there && !from))
         return false;
     memset(c.to, 0xff, (size_t)c.bytes); /* nobody may count on what was there before */
@@ -142,6 +189,7 @@ enum { R = TN_PART_R, W = TN_PART_W, RW = R | W };
 #define TN_BYTES TN_NO_DTYPE
 #define REG(how, dtype, n) {TN_PART_REG, how, TN_##dtype, n}
 #define SHARED(how, n) {TN_PART_SHARED, how, TN_NO_DTYPE, n}
+#define TILE(dtype) {TN_PART_TILE, R, TN_##dtype, 0}
 #define GLOBAL(how, n) {TN_PART_GLOBAL, how, TN_NO_DTYPE, n}
 #define NUMBER {TN_PART_NUMBER, R, TN_NO_DTYPE, 0}
 #define CONSTANT {TN_PART_CONSTANT, R, TN_NO_DTYPE, 0}

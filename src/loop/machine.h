@@ -5,12 +5,12 @@
 #include "loop/loop.h"
 #include "loop/races.h"
 
-enum { TN_L_PARTS = 4 };
+enum { TN_L_PARTS = 8 };
 enum { TN_PART_R = 1, TN_PART_W = 2 };
 
 /* A part of an instruction: a buffer and an offset, or one number. */
 typedef struct tn_lpart {
-    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_GLOBAL, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
+    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_TILE, TN_PART_GLOBAL, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
     int how;        /* TN_PART_R, TN_PART_W */
     tn_dtype dtype; /* of a reg buffer's elements; TN_NO_DTYPE: any */
     int size;       /* reg: elements, or bytes of any type; memory: bytes */
@@ -47,8 +47,8 @@ typedef struct tn_lrun {
     tn_arena *arena;
     tn_lcopies *copies; /* by thread */
     void *context;
-    /* `bytes` of a part as the thread sees it, checked and noted as touched; NULL after a diagnostic. */
-    uint8_t *(*part)(void *context, int thread, int operand, int64_t bytes, tn_touch how);
+    /* `bytes` of a part as the thread sees it, `skip` bytes behind its offset, checked and noted as touched; NULL after a diagnostic. */
+    uint8_t *(*part)(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how);
     int64_t (*number)(void *context, int thread, int operand);
     bool (*settle)(void *context, int thread, const uint8_t *to, int64_t bytes); /* the thread writes there now; false after a diagnostic */
 } tn_lrun;

@@ -187,7 +187,7 @@ static bool check_warp_op(verifier *v)
 
 static bool check_part(verifier *v, const tn_lpart *part, int at)
 {
-    static const tn_space spaces[] = {[TN_PART_REG] = TN_SPACE_REG, [TN_PART_SHARED] = TN_SPACE_SHARED, [TN_PART_GLOBAL] = TN_SPACE_GLOBAL};
+    static const tn_space spaces[] = {[TN_PART_REG] = TN_SPACE_REG, [TN_PART_SHARED] = TN_SPACE_SHARED, [TN_PART_TILE] = TN_SPACE_SHARED, [TN_PART_GLOBAL] = TN_SPACE_GLOBAL};
     int64_t ignored;
     if (part->kind == TN_PART_CONSTANT)
         return tn_l_is_const(v->op->operand[at], &ignored) || BAD(v, "L3: operand %d is a constant", at);

@@ -76,6 +76,17 @@ static void test_copied(void **state)
         run_orders(&kinds[i], NULL, tiles, TN_COUNT(tiles));
 }
 
+/* By warpgroups: copied, mixed, all through registers. */
+static void test_groups(void **state)
+{
+    static const kind kinds[] = {{"bf16", "f32", "bf16", "8"}, {"f16", "f32", "f16", "8"}};
+    static const shape shapes[] = {{9, 17, 33, 64, 64, 64, 4, 3}, {17, 9, 29, 128, 128, 64, 8, 4}, {7, 19, 17, 64, 128, 128, 4, 2}, {9, 9, 9, 64, 64, 64, 4, 1}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(kinds); i++)
+        run_orders(&kinds[i], NULL, shapes, i ? 1 : TN_COUNT(shapes));
+    run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", shapes, 1);
+}
+
 /* Sizes that allow copies of 4 bytes, or none. */
 static void test_odd(void **state)
 {
@@ -115,7 +126,7 @@ static void test_computed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar),
                                        cmocka_unit_test(test_computed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

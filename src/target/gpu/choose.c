@@ -375,6 +375,8 @@ bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out
     }
     budget = LOWER_BUDGET;
     const tn_top *load = load_below(L, v, inner, &multiple, &budget);
+    if (!load)
+        *inner = v->type.rank - 1;
     return layout_along(L, &v->type, *inner, load ? gcd(multiple, VECTOR_BYTES / bytes) : VECTOR_BYTES / bytes, out);
 }
 

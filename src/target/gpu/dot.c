@@ -28,11 +28,12 @@ typedef struct product {
     tn_dtype factor, sum; /* of the operands, of the accumulators */
     const gpu_mma *mma;   /* NULL: multiply-adds */
     gpu_warps warps;
+    int group_columns;    /* of one instruction of a warpgroup; 0: warps work alone */
     tn_layout layout;
     gpu_operand operand[2];
     place *acc;
-    int64_t strips_bytes; /* of a stage */
     int stages;
+    int ahead;            /* strips that are copied before they are needed */
 } product;
 
 static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
@@ -99,26 +100,57 @@ static gpu_warps share_out(lower *L, const tn_top *dot, int64_t m, int64_t n)
 
 static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
-const gpu_mma *gpu_mma_of(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *layout)
+static int architecture(const lower *L) { return atoi(L->machine->name + strlen("sm_")); }
+
+/* Columns of an instruction of a warpgroup, for the dot that a fold adds up: it reads both factors from shared memory, whole rows of 128 bytes. */
+static int group_columns_of(const lower *L, const tn_top *dot)
 {
-    const tn_ttype *x = &dot->operand[0]->type, *type = &dot->result->type;
+    enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_K = 64, MOST_SUMS = 128 };
+    const tn_top *fold = dot->block->parent;
+    const tn_ttype *type = &dot->result->type;
+    int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
+    tn_dtype factor = dot->operand[0]->type.dtype;
+    bool fits = architecture(L) >= 90 && (factor == TN_BF16 || factor == TN_F16) && fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
+    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || dot->operand[0]->type.extent[1].size < LEAST_K || m * n > MOST_SUMS * 128 * groups)
+        return 0;
+    return (int)tn_min(n, MOST_N);
+}
+
+/* Finds the instruction, how warps share out the result, and in which layout. */
+static void choose(lower *L, product *p)
+{
+    const tn_ttype *x = &p->dot->operand[0]->type, *type = &p->dot->result->type;
     const gpu_mma *found = NULL;
     for (size_t i = 0; i < TN_COUNT(instructions); i++)
-        if (instructions[i].factor == x->dtype && instructions[i].sum == sum_type(dot))
+        if (instructions[i].factor == p->factor && instructions[i].sum == p->sum)
             found = &instructions[i];
     if (!found || x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size) ||
         x->extent[1].size * tn_dtype_bits(x->dtype) / 8 < GPU_MMA_DEPTH)
-        return NULL;
-    *warps = share_out(L, dot, type->extent[0].size, type->extent[1].size);
-    return warps->m && tn_layout_mma_acc(type, warps->m, warps->n, layout) ? found : NULL;
+        return;
+    p->group_columns = group_columns_of(L, p->dot);
+    if (p->group_columns && tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout)) {
+        p->mma = found;
+        return;
+    }
+    p->group_columns = 0;
+    p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
+    if (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))
+        p->mma = found;
+}
+
+static product product_of(lower *L, const tn_top *op)
+{
+    const tn_top *dot = dot_of(op);
+    product p = {.op = op, .dot = dot, .factor = dot->operand[0]->type.dtype, .sum = sum_type(dot)};
+    choose(L, &p);
+    return p;
 }
 
 void gpu_survey_dot(lower *L, const tn_top *dot)
 {
-    gpu_warps warps;
-    tn_layout layout;
-    if (gpu_mma_of(L, dot, &warps, &layout))
-        gpu_set_class_layout(L, &dot->result->type, &layout);
+    product p = product_of(L, dot);
+    if (p.mma)
+        gpu_set_class_layout(L, &dot->result->type, &p.layout);
 }
 
 /* ---- by instructions ---------------------------------------------------------------------------------------------------------- */
@@ -155,12 +187,40 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
     tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){p->acc->held->regs, acc, held ? held : x, at, y, scaled(&in, j, right)}, 6);
 }
 
+/* The same by warpgroups; the products are under way when it ends. */
+static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
+{
+    enum { M = 64, K = 16 };
+    const tn_ttype *type = &p->dot->result->type;
+    int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
+    int64_t depth = p->dot->operand[0]->type.extent[1].size / K;
+    tn_lvalue *group = tn_l_fn2(&L->entry, TN_S_shr_logical, GPU(L)->thread, tn_l_index(&L->entry, TN_LAYOUT_LANE_BITS + 2)), *i, *j, *k;
+    const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk16_%s", p->group_columns, tn_dtype_text(p->factor));
+    tn_l_machine(b, "wgmma_fence", NULL, 0);
+    tn_lbuilder in = unrolled(b, "k", depth, &k);
+    in = unrolled(&in, "n", columns, &j);
+    in = unrolled(&in, "m", rows, &i);
+    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], plus(&in, scaled(&in, i, groups), group), k);
+    gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], scaled(&in, j, p->group_columns / M), k);
+    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, j, rows), i), p->group_columns / 2);
+    tn_l_machine(&in, name, (tn_lvalue *[]){p->acc->held->regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned}, 10);
+    tn_l_machine(b, "wgmma_commit", NULL, 0);
+}
+
+/* All products are done: the accumulators are registers. */
+static void end_groups(tn_lbuilder *b, const product *p)
+{
+    int registers = tn_layout_regs(&p->layout);
+    tn_lbuilder in = *b;
+    tn_l_machine(&in, tn_format(&b->func->session->arena, "wgmma_end_%d", registers), (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0)}, 2);
+}
+
 /* The left operand where the accumulators of an earlier product lie already: those of two instructions side by side are a fragment. */
 static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
 {
     gpu_operand *o = &p->operand[0];
     tn_layout wanted;
-    if (o->bytes != 2 || o->width || !tn_layout_mma_a(&o->value->type, p->warps.m, p->warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
+    if (o->bytes != 2 || o->width || p->group_columns || !tn_layout_mma_a(&o->value->type, p->warps.m, p->warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
         return;
     gpu_prepare_own(L, b, o->value, &wanted);
     place *fragments = gpu_new_place(L, b, &o->value->type, &wanted, "a");
@@ -189,6 +249,8 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         if (!o->buffer)
             give_buffer(L, b, o, 1);
         gpu_fill_operand(L, b, o);
+        if (p->group_columns)
+            tn_l_machine(b, "fence_async", NULL, 0);
     }
     for (int i = 0; i < 2; i++)
         if (!p->operand[i].width && !p->operand[i].fragments)
@@ -242,8 +304,15 @@ static void add_strip(lower *L, tn_lbuilder *b, product *p)
 {
     if (p->mma) {
         fill(L, b, p);
-        if (L->status == TN_OK)
+        if (L->status != TN_OK)
+            return;
+        if (!p->group_columns) {
             multiply(L, b, p);
+            return;
+        }
+        multiply_by_groups(L, b, p);
+        if (!p->stages)
+            end_groups(b, p);
     } else {
         multiply_add(L, b, p);
     }
@@ -281,10 +350,7 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------------------------ */
 
-static int64_t most_shared(const lower *L)
-{
-    return atoi(L->machine->name + strlen("sm_")) >= 90 ? 227 << 10 : 163 << 10;
-}
+static int64_t most_shared(const lower *L) { return architecture(L) >= 90 ? 227 << 10 : 163 << 10; }
 
 /* How many strips there is room for. */
 static void plan_stages(lower *L, product *p)
@@ -297,7 +363,9 @@ static void plan_stages(lower *L, product *p)
         *(p->operand[i].width ? &bytes : &other) += gpu_operand_elements(&p->operand[i]) * p->operand[i].bytes;
     }
     p->stages = bytes ? (int)tn_max(0, tn_min(tn_min(wanted, MOST_STAGES), (most_shared(L) - other) / bytes)) : 0;
-    if (p->stages < 2) {
+    bool registers = !p->operand[0].width || !p->operand[1].width;
+    p->ahead = p->stages - (p->group_columns && !registers ? 2 : 1);
+    if (p->ahead < 1) {
         p->stages = 0;
         for (int i = 0; i < 2; i++)
             p->operand[i].width = 0;
@@ -336,6 +404,7 @@ static void touch_ring(lower *L, tn_lbuilder *b, const product *p, bool write)
 static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
 {
     int64_t step = p->op->step[0].size;
+    bool behind = p->group_columns && p->stages - p->ahead == 2;
     tn_lvalue *limit = lower_scalar(L, b, p->op->operand[0]), *zero = tn_l_index(b, 0);
     for (int i = 0; i < 2; i++)
         if (p->operand[i].width)
@@ -343,8 +412,8 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
     touch_ring(L, b, p, true);
     tn_lvalue *reads = tn_l_alloc(b, "reads", TN_I64, TN_SPACE_REG, 1), *writes = tn_l_alloc(b, "writes", TN_I64, TN_SPACE_REG, 1);
     tn_l_store(b, reads, zero, zero, NULL);
-    tn_l_store(b, writes, zero, tn_l_index(b, p->stages - 1), NULL);
-    for (int i = 0; i + 1 < p->stages; i++)
+    tn_l_store(b, writes, zero, tn_l_index(b, p->ahead), NULL);
+    for (int i = 0; i < p->ahead; i++)
         copy_strip(L, b, p, tn_l_index(b, i * step), limit, tn_l_index(b, i));
 
     tn_lop *loop = tn_l_for(b, "k0", zero, limit, tn_l_index(b, step), TN_FOR_SERIAL);
@@ -352,12 +421,15 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
     tn_lvalue *k = loop->region[0]->arg;
     scope s = lower_open(L);
     region r = gpu_enter(L);
-    tn_l_machine(&in, "copy_wait", (tn_lvalue *[]){tn_l_index(&in, p->stages - 2)}, 1);
+    tn_l_machine(&in, "copy_wait", (tn_lvalue *[]){tn_l_index(&in, p->ahead - 1)}, 1);
+    if (p->group_columns)
+        tn_l_machine(&in, "fence_async", NULL, 0);
     gpu_barrier(L, &in);
     tn_lvalue *from = tn_l_load(&in, reads, zero, 1, NULL, NULL), *to = tn_l_load(&in, writes, zero, 1, NULL, NULL);
     tn_l_store(&in, reads, zero, next_stage(&in, from, p->stages), NULL);
     tn_l_store(&in, writes, zero, next_stage(&in, to, p->stages), NULL);
-    copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, (p->stages - 1) * step)), limit, to);
+    if (!behind)
+        copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, p->ahead * step)), limit, to);
     lower_memo(L, &p->op->region[0]->arg[0], NULL, (element){k, NULL});
     body_of_fold(L, &in, p);
     for (int i = 0; i < 2; i++)
@@ -365,8 +437,16 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
             p->operand[i].stage = scaled(&in, from, gpu_operand_elements(&p->operand[i]));
     if (L->status == TN_OK)
         add_strip(L, &in, p);
+    if (behind) { /* the products of the strip before are done in this thread's group, so in all after the next barrier */
+        copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, p->ahead * step)), limit, to);
+        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
+    } else if (p->group_columns) {
+        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){zero}, 1);
+    }
     gpu_leave(L, &in, r);
     lower_close(L, s);
+    if (p->group_columns)
+        end_groups(b, p);
     tn_l_machine(b, "copy_wait", (tn_lvalue *[]){zero}, 1);
     touch_ring(L, b, p, true); /* nobody may use its bytes before all have met */
 }
@@ -398,8 +478,7 @@ static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
 void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_top *dot = dot_of(op);
-    product p = {.op = op, .dot = dot, .factor = dot->operand[0]->type.dtype, .sum = sum_type(dot)};
-    p.mma = gpu_mma_of(L, dot, &p.warps, &p.layout);
+    product p = product_of(L, op);
     if (!p.mma && !gpu_class_layout(L, &dot->result->type, &p.layout))
         return;
     for (int i = 0; p.mma && i < 2; i++)

@@ -45,9 +45,12 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
 /* Computes it, and stores it into its buffer. */
 void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o);
 /* Fragments along m (left) or n for 32 bytes of k, number `k`, into registers `to`: `count` fragments of 16 rows or 8 columns. k: may be an unrolled index. */
+/* The same for wgmma: where in the buffer the 64 rows number `group` along m (n: from 0 on) start that belong to 16 of k; how many bytes boxes are apart; whether
+ * rows lie along m or n. */
+typedef struct gpu_matrix {
+    tn_lvalue *at, *apart, *turned;
+} gpu_matrix;
+gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group, tn_lvalue *k);
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k);
-
-/* The instruction, and the layout of the result. NULL: none does it. */
-const gpu_mma *gpu_mma_of(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *layout);
 
 #endif

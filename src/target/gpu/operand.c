@@ -235,3 +235,13 @@ void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warp
     else
         load_elements(L, b, o, warps, to, count, k);
 }
+
+gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group, tn_lvalue *k)
+{
+    enum { ROWS = 64, DEPTH = 16 };
+    bool turned = o->inner != (o->left ? 1 : 0);
+    assert(o->box * o->bytes == LINE);
+    tn_lvalue *at = turned ? plus(b, times(b, group, ROWS / o->box * o->rows * o->box), times(b, k, DEPTH * o->box))
+                           : plus(b, times(b, group, ROWS * o->box), plus(b, times(b, shift_right(b, k, 2), o->rows * o->box), times(b, and_mask(b, k, 3), DEPTH)));
+    return (gpu_matrix){in_stage(b, at, o->stage), tn_l_index(b, o->rows * LINE), tn_l_index(b, turned)};
+}

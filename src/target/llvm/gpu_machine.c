@@ -93,6 +93,20 @@ static void add_memory(tn_emitter *e, const tn_lop *op, assembly *a, int operand
     add_in(a, LLVMBuildAdd(e->builder, LLVMBuildPtrToInt(e->builder, base, i64, ""), offset, ""), "l");
 }
 
+/* wgmma's description of a matrix in shared memory: rows of 128 bytes, permuted by 128 bytes' worth (bit 62), 8 of them 1024 bytes; boxes `apart`. */
+static void add_tile(tn_emitter *e, const tn_lop *op, const tn_linstruction *row, assembly *a, int p)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1), i64 = tn_emit_int_type(e, 64, 1);
+    int operand = tn_l_part_operand(row, p);
+    int64_t apart = 0, bytes = tn_dtype_bits(op->operand[operand]->type.dtype) / 8;
+    tn_l_is_const(op->operand[tn_l_part_operand(row, p + 2)], &apart);
+    LLVMValueRef offset = LLVMBuildMul(e->builder, LLVMBuildTrunc(e->builder, tn_emit_value(e, op->operand[operand + 1]), i32, ""), tn_emit_int(i32, bytes), "");
+    LLVMValueRef at = LLVMBuildAdd(e->builder, LLVMBuildPtrToInt(e->builder, tn_emit_value(e, op->operand[operand]), i32, ""), offset, "");
+    at = LLVMBuildLShr(e->builder, LLVMBuildAnd(e->builder, at, tn_emit_int(i32, 0x3ffff), ""), tn_emit_int(i32, 4), "");
+    int64_t fixed = INT64_C(1) << 62 | (INT64_C(1024) >> 4) << 32 | (tn_max(apart, 16) >> 4 & 0x3fff) << 16;
+    add_in(a, LLVMBuildOr(e->builder, LLVMBuildZExt(e->builder, at, i64, ""), tn_emit_int(i64, fixed), ""), "l");
+}
+
 static void add_inputs(tn_emitter *e, const tn_lop *op, const tn_linstruction *row, assembly *a)
 {
     for (int pass = 0; pass < 2; pass++) /* what is tied to outputs comes last: the text does not name it */
@@ -106,6 +120,8 @@ static void add_inputs(tn_emitter *e, const tn_lop *op, const tn_linstruction *r
                 a->first[p] = a->nout + a->nin;
             if (part->kind == TN_PART_REG)
                 add_registers(e, op, row, a, p, tied);
+            else if (part->kind == TN_PART_TILE)
+                add_tile(e, op, row, a, p);
             else if (part->kind == TN_PART_SHARED || part->kind == TN_PART_GLOBAL)
                 add_memory(e, op, a, operand, part->kind == TN_PART_SHARED);
             else
