@@ -107,6 +107,8 @@ static bool runs_at_load(const emitter *E)
 void emitter_finish(emitter *E, tn_steps *steps)
 {
     fuser *F = E->F;
+    if (fuse_for_gpu(F))
+        fuse_gpu_finish(E);
     bool init = runs_at_load(E);
     for (int i = 0; init && i < E->nargs; i++)
         if (E->kernel->buffers.at[i].mode == TN_WRITE)
@@ -799,9 +801,12 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     tn_tvalue *limit[FUSE_DIMS];
     for (int i = 0; i < plan->n; i++)
         limit[i] = tn_t_size(&E->b, fuse_whole_extent(F, E->g, plan->dim[i]));
-    int axes[1] = {E->row_axes};
+    int axes[TN_TILE_RANK], naxes = 0;
+    for (int i = 0; i < plan->n; i++)
+        if (plan->axis[i] >= 0)
+            axes[naxes++] = plan->axis[i];
     tn_tblock *outer = E->b.block;
-    tn_top *fold = tn_t_fold(&E->b, plan->n, limit, plan->step, plan->lanes ? 1 : 0, axes);
+    tn_top *fold = tn_t_fold(&E->b, plan->n, limit, plan->step, naxes, axes);
     tn_tvalue *starts[FUSE_DIMS];
     for (int i = 0; i < plan->n; i++)
         starts[i] = &fold->region[0]->arg[i];
@@ -817,8 +822,10 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     else
         for (int i = 0; i < n; i++)
             identity[i] = tn_number_convert(tn_tensor_at(fuse_single_constant(tn_operand(op, n + i)), 0), tn_operand(op, i)->type.dtype, x[i]->type.dtype);
-    for (int i = 0; i < n && plan->lanes; i++)
-        x[i] = end_with_fold(E, x[i], plan->dim[plan->n - 1], identity[i]);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < plan->n; k++)
+            if (plan->axis[k] >= 0)
+                x[i] = end_with_fold(E, x[i], plan->dim[k], identity[i]);
     tn_t_yield(&E->b, x, n);
     leave_full(E, outer, plan->dim, plan->n);
 
@@ -993,7 +1000,11 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
             turned = true;
         }
     int64_t columns = 1, rows = 1;
-    if (vector >= 0) {
+    if (fuse_for_gpu(F)) {
+        gpu_tile t = fuse_gpu_point(F, g, vector, row, turned);
+        columns = t.columns, rows = t.rows;
+        tn_schedule_set(E->kernel, "", "warps", t.warps);
+    } else if (vector >= 0) {
         int64_t n = extent_or(fuse_whole_extent(F, g, vector), 1024);
         columns = tn_min(pow2_ceil(n), 8192);
         if (turned) {
@@ -1116,29 +1127,109 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
     }
 }
 
-static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
+/* The innermost dim that is folded, or is not, and has more than one element; neither `not` nor one merged into another. -1: none. */
+static int innermost(const group *g, bool fold, int not)
 {
-    fuse_merge_dims(F, g);
-    stride_votes votes = {.g = g};
-    fuse_visit_accesses(F, g, vote, &votes);
-    int vector = pick_vector_dim(g, &votes, false);
-    emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
-    fold_plan plan = plan_folds(F, g, vector);
+    for (int at = g->ndims; at-- > 0;) {
+        int j = g->order[at];
+        if (g->dim[j].fold == fold && !g->dim[j].absorbed && j != not && !tn_dim_is(g->dim[j].extent, 1))
+            return j;
+    }
+    return -1;
+}
+
+/* Puts fold dim j last, where the tile walks it. */
+static void fold_axis(fold_plan *plan, int j, int64_t step, int axis)
+{
+    int at = 0;
+    while (plan->dim[at] != j)
+        at++;
+    memmove(&plan->dim[at], &plan->dim[at + 1], sizeof plan->dim[0] * (size_t)(plan->n - at - 1));
+    plan->dim[plan->n - 1] = j;
+    for (int i = at; i < plan->n - 1; i++) {
+        plan->axis[i] = plan->axis[i + 1];
+        plan->step[i] = plan->step[i + 1];
+    }
+    plan->axis[plan->n - 1] = axis;
+    plan->step[plan->n - 1] = tn_extent_const(step);
+}
+
+/* Grid and folds for a GPU: a tile of rows, of columns, or of results that sum up taps. Kept dims are the first axes of tiles. */
+static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
+{
+    fuser *F = E->F;
+    group *g = E->g;
+    fold_plan plan = {.n = 0};
+    for (int at = 0; at < g->ndims; at++)
+        if (g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed) {
+            plan.axis[plan.n] = -1;
+            plan.step[plan.n] = tn_extent_const(1);
+            plan.dim[plan.n++] = g->order[at];
+        }
+    bool folds = vector >= 0 && g->dim[vector].fold;
+    int row = innermost(g, false, vector), outer = innermost(g, true, vector), tiled[2], ntiled = 0;
+    int64_t step[2], outer_step = 1;
+    gpu_tile t;
+    if (g->windowed || outer < 0 || folds) {
+        if (g->windowed && folds)
+            vector = row, row = innermost(g, false, row);
+        t = folds && !g->windowed ? fuse_gpu_rows(F, g, vector, row, outer, again, &outer_step) : fuse_gpu_window(F, g, vector, row);
+        if (row >= 0 && t.rows > 1)
+            tiled[ntiled] = row, step[ntiled++] = t.rows;
+        if (vector >= 0 && (g->windowed || !folds))
+            tiled[ntiled] = vector, step[ntiled++] = t.columns;
+    } else {
+        t = fuse_gpu_columns(F, g, vector, outer, again);
+        if (vector >= 0)
+            tiled[ntiled] = vector, step[ntiled++] = t.columns;
+        outer_step = t.rows;
+    }
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at], axis = -1;
+        for (int i = 0; i < ntiled; i++)
+            axis = tiled[i] == j ? i : axis;
+        if (!g->dim[j].fold && !g->dim[j].absorbed)
+            emit_grid_dim(E, j, axis >= 0 ? step[axis] : 1, axis);
+    }
+    if (outer >= 0 && outer_step > 1)
+        fold_axis(&plan, outer, outer_step, ntiled++);
+    if (folds && !g->windowed)
+        fold_axis(&plan, vector, t.columns, ntiled);
+    tn_schedule_set(E->kernel, "", "warps", t.warps);
+    return plan;
+}
+
+static fold_plan plan_cpu_folds(emitter *E, int vector)
+{
+    group *g = E->g;
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
         if (g->dim[j].fold || g->dim[j].absorbed)
             continue;
         bool tiled = j == vector;
-        emit_grid_dim(E, j, tiled ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, j), 256)), 256) : 1, tiled ? 0 : -1);
+        emit_grid_dim(E, j, tiled ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(E->F, g, j), 256)), 256) : 1, tiled ? 0 : -1);
     }
-    E->row_axes = E->rank;
+    return plan_folds(E->F, g, vector);
+}
+
+static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
+{
+    fuse_merge_dims(F, g);
+    stride_votes votes = {.g = g};
+    fuse_visit_accesses(F, g, vote, &votes);
+    bool gpu = fuse_for_gpu(F);
+    int vector = pick_vector_dim(g, &votes, gpu && g->windowed);
+    emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
     demand *reductions[FUSE_OPS], *root = g->demands.at[0];
     tn_top *last = NULL; /* the store of a result that runs over the folded dims */
     int n = 0;
     for (size_t k = g->demands.len; k-- > 0;)
         if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
             reductions[n++] = g->demands.at[k];
-    keep_costly(E, reductions, n);
+    fold_plan plan = gpu ? plan_gpu_folds(E, vector, n + g->full_root > 1) : plan_cpu_folds(E, vector);
+    E->row_axes = E->rank;
+    if (!gpu) /* threads hold what fits, and compute the rest again: memory of a program is far away */
+        keep_costly(E, reductions, n);
     for (int i = 0; i < n; i++)
         emit_reduction(E, reductions[i], &plan);
 

@@ -211,9 +211,14 @@ void fuse_emit_copy(fuser *F, tn_steps *steps, const tn_value *v, const location
     group *g = fuse_group_new(F, op, &v->type);
     emitter *E = emitter_new(F, g, "copy");
     fmap *m = map_identity(F, g, v->type.rank, NULL);
-    int last = g->ndims - 1;
+    int last = g->ndims - 1, row = fuse_for_gpu(F) ? last - 1 : -1;
+    gpu_tile t = {1, last >= 0 ? tn_min(pow2_ceil(extent_or(g->dim[last].extent, 1024)), 8192) : 1, 0};
+    if (fuse_for_gpu(F)) {
+        t = fuse_gpu_point(F, g, last, row, false);
+        tn_schedule_set(E->kernel, "", "warps", t.warps);
+    }
     for (int j = 0; j < g->ndims; j++)
-        emit_grid_dim(E, j, j == last ? tn_min(pow2_ceil(extent_or(g->dim[j].extent, 1024)), 8192) : 1, j == last ? 0 : -1);
+        emit_grid_dim(E, j, j == last ? t.columns : j == row ? t.rows : 1, j == last ? t.rows > 1 : j == row && t.rows > 1 ? 0 : -1);
     emit_store(E, to, m, emit_load(E, v, m, NULL));
     emitter_finish(E, steps);
 }

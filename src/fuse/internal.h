@@ -198,6 +198,26 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g);
 bool product_demand(fuser *F, group *g, demand *d);
 bool conv_is_depthwise(const tn_op *op);
 
+/* gpu.c: sizes of tiles on a GPU. Dims are the group's; -1: none. */
+typedef struct gpu_tile {
+    int64_t rows, columns;
+    int warps;
+} gpu_tile;
+typedef struct gpu_product {
+    int64_t M, N, K;
+    int warps;
+    int64_t group; /* 0: in order */
+} gpu_product;
+bool fuse_for_gpu(const fuser *F);
+gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned);
+gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row);
+/* Folds along `vector`, and `outer` where two dims are folded, of which a step takes *outer_step; again: what is read is needed by several sweeps. */
+gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step);
+/* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
+gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
+gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type);
+void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */
+
 static inline int64_t pow2_ceil(int64_t n)
 {
     int64_t p = 1;

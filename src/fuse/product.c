@@ -358,6 +358,10 @@ static tn_tvalue *row_offsets(emitter *E, const source *src, int mdim)
     tn_tbuilder *b = &E->b;
     int parts[FUSE_DIMS], n = parts_of(E->g, mdim, parts);
     tn_tvalue *at = tn_t_range(b, E->start[mdim], E->extent[0]), *sum = NULL;
+    if (fuse_for_gpu(E->F)) { /* a CPU's rows end with the result's; threads load whole tiles */
+        tn_dim last = tn_dim_sub(E->F->session, fuse_whole_extent(E->F, E->g, mdim), tn_dim_const(E->F->session, 1));
+        at = tn_t_map2(b, TN_S_min, at, tn_t_size(b, last));
+    }
     for (int i = n; i-- > 0;) {
         tn_tvalue *extent = tn_t_size(b, E->g->dim[parts[i]].extent);
         tn_tvalue *part = i ? tn_t_map2(b, TN_S_rem, at, extent) : at;
@@ -514,7 +518,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     tn_dtype result = op->result->type.dtype, acc = fuse_accumulator(result);
     tn_dtype type = dot_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, result);
     int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(acc)), panel = F->options->target.dot_vectors * width;
-    bool packed = is_fixed(F, b.l) && b.views_only;
+    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b.l) && b.views_only; /* a GPU's shared memory is where operands are turned */
 
     /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
     fmap *left = d->argmap[0], *right = d->argmap[1];
@@ -527,12 +531,22 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
 
     axes x;
     classify(g, &a, &b, &x);
-    choose_tiles(F, g, &x, panel, packed);
+    gpu_product tiles = {0};
+    if (gpu) {
+        tiles = fuse_gpu_product(F, g, x.m, x.n, x.k, type);
+        x.M = tiles.M, x.N = tiles.N, x.K = tiles.K;
+    } else {
+        choose_tiles(F, g, &x, panel, packed);
+    }
     packing p = {0};
     if (packed)
         p = pack_right(F, steps, g, &b, x.k, x.n, panel);
 
     emitter *E = emitter_new(F, g, conv ? "convolution" : "dot");
+    if (gpu)
+        tn_schedule_set(E->kernel, "", "warps", tiles.warps);
+    if (tiles.group)
+        tn_schedule_set(E->kernel, "", "group", tiles.group);
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
         if (!g->dim[j].fold && !g->dim[j].absorbed && j != x.m && j != x.n)

@@ -210,6 +210,9 @@ void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3)
     *l3 = cache_size(_SC_LEVEL3_CACHE_SIZE) / (cpus > 0 ? cpus : 1); /* shared: a core's part */
 }
 
+/* Of the GPUs of the rows, the fewest (an A100 has 108 processors, an H200 132): 128 programs of a product are enough for either. */
+enum { GPU_PROCESSORS = 108 };
+
 tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads)
 {
     int64_t l1 = 0, l2 = 0, l3;
@@ -222,5 +225,8 @@ tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads)
         .l1_bytes = l1 ? l1 : machine->l1_bytes,
         .l2_bytes = l2 ? l2 : machine->l2_bytes,
         .threads = threads,
+        .gpu = machine->gpu,
+        .processors = machine->gpu ? GPU_PROCESSORS : 0,
+        .registers = machine->gpu ? (int)(machine->l2_bytes / 4) : 0,
     };
 }

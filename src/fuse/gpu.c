@@ -1,0 +1,250 @@
+/* The sizes of tiles on a GPU, and how many warps work on one: all numbers of schedules are here. A program is a CTA, whose threads hold its tiles in registers.
+ *
+ * Measured where a number says so (docs/gpu.md); else deduced from what a processor holds: 65536 registers, 2048 threads, and the latency of memory, which
+ * takes some 32 KiB in flight a processor to cover: 16 bytes of each of its threads, or 64 bytes of a quarter of them.
+ *
+ * What is missing: reductions that leave fewer programs than there are processors are not split over programs (a sum of everything is one program's, with
+ * as many warps and as long strips as there are). That takes a second kernel for the partial results, or clusters. */
+#include "fuse/internal.h"
+
+enum {
+    WARP = 32,
+    THREAD_BYTES = 64,        /* of an operand a thread, at once: four 16-byte loads in flight, which hide latency at a quarter of all threads */
+    VECTOR_BYTES = 16,        /* of one access */
+    POINT_ELEMENTS = 4096,    /* of an elementwise tile at most: 32 a thread; more takes registers without need */
+    POINT_LEAST = 512,        /* at least: a CTA's start costs about as much as 4 elements a thread */
+    POINT_WARPS = 4,          /* 16 CTAs fill a processor, and end one by one */
+    SIDE = 64,                /* of a tile that is turned, for elements of 2 bytes: both sides are whole lines of 128 bytes */
+    SHORT_ROW = 1024,         /* columns that one warp takes: 32 values a thread, and no barrier */
+    SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
+    ROW_WARPS = 4,            /* of a row that is not short, at least */
+    STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
+    LONG_STRIP_BYTES = 64 << 10, /* where rows are fewer than processors: all threads that a program can have */
+    LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them */
+    COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
+    ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
+    COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 warps, 32 a thread */
+    WINDOW_ELEMENTS = 1024,   /* of a tile that sums up taps: each tap is a load more in flight */
+    LARGE = 4096,             /* stands for a size that is not known */
+    PRODUCT_LEAST = 32,       /* rows and columns of a product's tile are not halved below */
+    PRODUCT_FULL = 128,       /* rows and columns: 64 flops a byte of operands in shared memory, which is what the tensor cores need */
+    PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
+    FRAGMENT = 16,            /* rows of the smallest matrix instruction */
+    PRODUCT_GROUP = 8,        /* rows of tiles that run side by side: operands of 8 x 16 tiles are read from the L2 */
+};
+
+bool fuse_for_gpu(const fuser *F) { return F->options->target.gpu; }
+
+static int64_t pow2_floor(int64_t n) { return pow2_ceil(n + 1) / 2; }
+static int64_t within(int64_t n, int64_t least, int64_t most) { return tn_max(least, tn_min(n, most)); }
+
+/* The size, if it is constant, or surely small; else 0. */
+static int64_t known(tn_dim d)
+{
+    return tn_dim_is_const(d) ? tn_max(d->value, 1) : d->hi <= SHORT_ROW ? tn_max(d->hi, 1) : 0;
+}
+
+/* The smallest multiple of unit, a power of two, that holds n; r * 2^k with odd r up to 7. */
+static int64_t cover(int64_t n, int64_t unit)
+{
+    while (unit * 8 < n)
+        unit *= 2;
+    return tn_ceildiv(n, unit) * unit;
+}
+
+/* As whole vectors of `threads` threads, if that does not waste more than an eighth; else of half as wide ones. */
+static int64_t cover_row(int64_t n, int64_t threads, int64_t vector)
+{
+    int64_t unit = threads * vector, whole = cover(n, unit);
+    return (whole - n) * 8 > n ? cover(n, tn_max(unit / 2, 1)) : whole;
+}
+
+/* What other dims than these two give: grid coordinates that are walked one by one. */
+static int64_t other_programs(const group *g, int a, int b)
+{
+    int64_t n = 1, product;
+    for (int j = 0; j < g->ndims; j++)
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != a && j != b)
+            n = tn_mul(n, tn_dim_is_const(g->dim[j].extent) ? tn_max(g->dim[j].extent->value, 1) : 1, &product) ? product : INT64_MAX;
+    return n;
+}
+
+static bool few(const fuser *F, int64_t programs, int64_t others, int64_t each)
+{
+    int64_t n;
+    return tn_mul(programs, others, &n) && n < F->options->target.processors * each;
+}
+
+static int warps_for(int64_t elements, int64_t each, int64_t most) { return (int)within(pow2_floor(tn_max(elements / (each * WARP), 1)), 1, most); }
+
+/* ---- the widest element ---------------------------------------------------------------------------------------------- */
+
+typedef struct survey {
+    group *g;
+    int64_t bytes; /* of the widest element that is loaded or stored over all dims that are walked */
+    int rows;      /* loads that move with the folded dims and with others */
+} survey;
+
+static void see(void *context, fuser *F, const location *l, const fmap *m, bool store)
+{
+    survey *s = context;
+    bool fold = false, kept = false, any_kept = false;
+    for (int j = 0; j < s->g->ndims; j++) {
+        if (tn_dim_is(s->g->dim[j].extent, 1))
+            continue;
+        bool moves = !tn_dim_is(fuse_total_stride(F, l, m, j), 0);
+        fold |= moves && s->g->dim[j].fold;
+        kept |= moves && !s->g->dim[j].fold;
+        any_kept |= !s->g->dim[j].fold;
+    }
+    if (fold || kept)
+        s->bytes = tn_max(s->bytes, tn_max(tn_dtype_bits(F->program->buffers.at[l->buffer].type.dtype) / 8, 1));
+    s->rows += !store && fold && (kept || !any_kept);
+}
+
+static survey look(fuser *F, group *g)
+{
+    survey s = {.g = g, .bytes = 1};
+    if (g->demands.len)
+        fuse_visit_accesses(F, g, see, &s);
+    else
+        s.bytes = tn_max(tn_dtype_bits(g->root->nresults ? g->root->result->type.dtype : TN_F32) / 8, 1);
+    return s;
+}
+
+/* ---- elementwise ----------------------------------------------------------------------------------------------------- */
+
+/* Rows x columns of a tile of so many elements over dims `row` (-1: none) and `vector`. */
+static gpu_tile point_tile(fuser *F, const group *g, int vector, int row, int64_t elements)
+{
+    int64_t n = vector >= 0 ? known(fuse_whole_extent(F, g, vector)) : 1, m = row >= 0 ? known(fuse_whole_extent(F, g, row)) : 1;
+    int64_t others = other_programs(g, vector, row), rows = m ? m : LARGE, columns = n ? n : LARGE, whole;
+    while (elements > POINT_LEAST && tn_mul(rows, columns, &whole) && few(F, tn_ceildiv(whole, elements), others, 2))
+        elements /= 2;
+    gpu_tile t = {1, elements, 1};
+    if (n)
+        t.columns = cover(tn_ceildiv(n, tn_ceildiv(n, elements)), 1);
+    if (row >= 0)
+        t.rows = within(pow2_floor(elements / tn_min(t.columns, elements)), 1, pow2_ceil(rows));
+    t.warps = warps_for(t.rows * t.columns, 4, POINT_WARPS);
+    return t;
+}
+
+gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
+{
+    int64_t bytes = look(F, g).bytes;
+    if (!turned || vector < 0)
+        return point_tile(F, g, vector, row, within((int64_t)POINT_WARPS * WARP * THREAD_BYTES / bytes, POINT_LEAST, POINT_ELEMENTS));
+    int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, row));
+    gpu_tile t = {bytes > 2 ? SIDE / 2 : SIDE, bytes > 4 ? SIDE / 2 : SIDE, POINT_WARPS};
+    t.rows = m ? tn_min(t.rows, pow2_ceil(m)) : t.rows;
+    t.columns = n ? tn_min(t.columns, pow2_ceil(n)) : t.columns;
+    t.warps = warps_for(t.rows * t.columns, 4, POINT_WARPS);
+    return t;
+}
+
+gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point_tile(F, g, vector, row, WINDOW_ELEMENTS); }
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+
+/* A row of n values in registers, several together if it is short. */
+static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int64_t bytes)
+{
+    gpu_tile t = {1, 1, 1};
+    int64_t vector = tn_max(VECTOR_BYTES / bytes, 1);
+    if (n > SHORT_ROW) {
+        t.warps = (int)within(pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP)), ROW_WARPS, 32);
+        t.columns = cover_row(n, t.warps * WARP, vector);
+        return t;
+    }
+    t.columns = n < WARP * vector ? pow2_ceil(n) : cover_row(n, WARP, vector);
+    t.rows = within(pow2_floor(tn_max(SHORT_ELEMENTS / t.columns, 1)), POINT_WARPS, pow2_ceil(rows));
+    while (t.rows > 1 && few(F, tn_ceildiv(rows, t.rows), others, 2))
+        t.rows /= 2;
+    t.warps = warps_for(t.rows * t.columns, 8, POINT_WARPS);
+    return t;
+}
+
+gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step)
+{
+    survey s = look(F, g);
+    int64_t n = known(fuse_whole_extent(F, g, vector)), keeps = again ? within(s.rows, 1, 4) : 1;
+    tn_dim kept = row >= 0 ? fuse_whole_extent(F, g, row) : tn_dim_const(F->session, 1);
+    int64_t rows = known(kept) ? known(kept) : LARGE, others = other_programs(g, vector, row), m = outer >= 0 ? known(fuse_whole_extent(F, g, outer)) : 1;
+    bool alone = few(F, rows, others, 1);
+    int64_t strip = (alone ? LONG_STRIP_BYTES : STRIP_BYTES) / s.bytes;
+    *outer_step = 1;
+    if (outer < 0 && n && n <= F->options->target.registers / ROW_PART / keeps)
+        return whole_row(F, n, rows, others, s.bytes);
+    gpu_tile t = {1, strip, alone ? 32 : 8};
+    if (outer < 0 || !n || n > strip)
+        return t;
+    /* Two folded dims: the inner one whole, of the outer one as much as makes a strip. */
+    t.columns = cover(n, 1);
+    *outer_step = within(pow2_floor(strip / t.columns), 1, m ? pow2_ceil(m) : strip);
+    t.warps = warps_for(t.columns * *outer_step, 8, t.warps);
+    return t;
+}
+
+/* ---- columns --------------------------------------------------------------------------------------------------------- */
+
+gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again)
+{
+    survey s = look(F, g);
+    int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, fold)), keeps = again ? within(s.rows, 1, 4) : 1;
+    gpu_tile t = {1, tn_max(LINE_BYTES / s.bytes, WARP), POINT_WARPS};
+    if (n && n < t.columns)
+        t.columns = pow2_ceil(n);
+    t.rows = pow2_floor(tn_max(COLUMN_BYTES / s.bytes / t.columns, 1));
+    if (m && m <= t.rows)
+        t.rows = pow2_ceil(m);
+    else if (m && again && m * t.columns <= COLUMN_VALUES / keeps)
+        t.rows = cover(m, 1);
+    t.warps = warps_for(t.rows * t.columns, t.rows * t.columns * s.bytes > COLUMN_BYTES ? WARP : 8, 16);
+    return t;
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------- */
+
+static int64_t product_side(tn_dim d, bool there)
+{
+    int64_t n = tn_dim_is_const(d) ? d->value : tn_min(d->hi, LARGE);
+    return there && n > 1 ? within(pow2_ceil(n), FRAGMENT, PRODUCT_FULL) : 1;
+}
+
+gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type)
+{
+    tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
+    tn_dim ek = fuse_whole_extent(F, g, k);
+    int64_t rows = known(em) ? known(em) : LARGE, columns = known(en) ? known(en) : LARGE, bytes = tn_max(tn_dtype_bits(type) / 8, 1);
+    int64_t others = other_programs(g, m, n);
+    gpu_product p = {.M = product_side(em, m >= 0), .N = product_side(en, n >= 0)};
+    while (few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
+        *(p.N >= p.M ? &p.N : &p.M) /= 2;
+    p.K = within(pow2_ceil(known(ek) ? known(ek) : LARGE), FRAGMENT, PRODUCT_BYTES / bytes);
+    p.warps = p.M * p.N >= PRODUCT_FULL * PRODUCT_FULL ? 8 : p.M * p.N >= 2 * PRODUCT_LEAST * PRODUCT_LEAST || p.M == 1 || p.N == 1 ? 4 : 2;
+    p.group = tn_ceildiv(rows, p.M) > 1 && tn_ceildiv(columns, p.N) > 1 ? PRODUCT_GROUP : 0;
+    return p;
+}
+
+/* ---- kernels of every kind ------------------------------------------------------------------------------------------- */
+
+static void largest_tile(void *context, tn_top *op)
+{
+    int64_t *most = context;
+    for (int i = 0; i < op->nresults; i++) {
+        int64_t n = 1;
+        for (int a = 0; a < op->result[i].type.rank; a++)
+            n *= tn_max(op->result[i].type.extent[a].size, 1);
+        *most = tn_max(*most, n);
+    }
+}
+
+void fuse_gpu_finish(emitter *E)
+{
+    int64_t elements = 1;
+    tn_tile_straighten(E->kernel);
+    tn_tile_walk(E->kernel->body, largest_tile, &elements);
+    if (!tn_schedule_get(&E->kernel->schedule, "", "warps", 0))
+        tn_schedule_set(E->kernel, "", "warps", warps_for(elements, 4, POINT_WARPS));
+}
