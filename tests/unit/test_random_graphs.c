@@ -22,9 +22,10 @@ typedef struct way {
     const char *machine, *passes;
     bool fuse;
     int threads;
+    const char *tiles; /* the machine that kernels are made for, if another: a GPU's tiles mean the same on a CPU */
 } way;
 
-enum { MOST_WAYS = 9 };
+enum { MOST_WAYS = 15 };
 typedef struct ways {
     way at[MOST_WAYS];
     int n;
@@ -190,7 +191,7 @@ static tn_status compile(tn_session *session, tn_graph *graph, const way *how, c
     const tn_machine *machine = tn_machine_find(how->machine);
     tn_opt_options opt = {.verify = true};
     TN_TRY(tn_opt_run(session, graph, how->passes, &opt));
-    tn_fuse_options fuse = {.target = tn_machine_tile_target(machine, how->threads), .no_fusion = !how->fuse};
+    tn_fuse_options fuse = {.target = tn_machine_tile_target(how->tiles ? tn_machine_find(how->tiles) : machine, how->threads), .no_fusion = !how->fuse};
     TN_TRY(tn_fuse_check(graph));
     TN_TRY(tn_fuse(session, graph, &fuse, &out->program));
     tn_exec_options options = {.machine = machine, .threads = how->threads, .level = 1, .verify = true};
@@ -384,8 +385,8 @@ static void report(part *p, const ways *all, const way *how, uint64_t seed, verd
     for (int i = 0; i < all->n; i++) {
         message why = {{0}};
         verdict v = check(p, &all->at[i], &why, wanted != CRASHED);
-        printf("  %s, passes %s, %s: %s%s%s\n", all->at[i].machine, all->at[i].passes ? all->at[i].passes : "default", all->at[i].fuse ? "fused" : "one kernel an operation",
-               verdict_names[v], *why.text ? ": " : "", why.text);
+        printf("  %s%s, passes %s, %s: %s%s%s\n", all->at[i].machine, all->at[i].tiles ? " with tiles of a GPU" : "", all->at[i].passes ? all->at[i].passes : "default",
+               all->at[i].fuse ? "fused" : "one kernel an operation", verdict_names[v], *why.text ? ": " : "", why.text);
     }
     fflush(stdout);
 }
@@ -434,9 +435,11 @@ static ways possible_ways(void)
         const tn_machine *m = tn_machine_find(machines[i]);
         if (!m || tn_machine_refusal(&arena, m))
             continue;
-        all.at[all.n++] = (way){machines[i], NULL, true, 2};
-        all.at[all.n++] = (way){machines[i], "canonicalize", true, 1};
-        all.at[all.n++] = (way){machines[i], "canonicalize", false, 1};
+        all.at[all.n++] = (way){machines[i], NULL, true, 2, NULL};
+        all.at[all.n++] = (way){machines[i], "canonicalize", true, 1, NULL};
+        all.at[all.n++] = (way){machines[i], "canonicalize", false, 1, NULL};
+        all.at[all.n++] = (way){machines[i], NULL, true, 2, "sm_90a"};
+        all.at[all.n++] = (way){machines[i], "canonicalize", false, 1, "sm_90a"};
     }
     tn_arena_free(&arena);
     return all;
