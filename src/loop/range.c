@@ -70,6 +70,8 @@ static tn_lrange binary(tn_scalar fn, tn_lrange a, tn_lrange b, tn_lrange whole)
         return (tn_lrange){tn_min(a.lo, b.lo), tn_min(a.hi, b.hi)};
     case TN_S_and:
         return a.lo >= 0 || b.lo >= 0 ? (tn_lrange){0, a.lo < 0 ? b.hi : b.lo < 0 ? a.hi : tn_min(a.hi, b.hi)} : whole;
+    case TN_S_shl:
+        return b.lo == b.hi && b.lo >= 0 && b.lo < 62 ? product(a, (tn_lrange){INT64_C(1) << b.lo, INT64_C(1) << b.lo}, whole) : whole;
     case TN_S_shr_logical:
     case TN_S_shr_arith:
         return a.lo >= 0 && b.lo == b.hi && b.lo >= 0 && b.lo < 63 ? (tn_lrange){a.lo >> b.lo, a.hi >> b.lo} : whole;
