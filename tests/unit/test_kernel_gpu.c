@@ -254,6 +254,33 @@ static void test_other_machine(void **state)
     drop(&o);
 }
 
+/* Code of the disk is what was compiled, for as many warps. */
+static void test_cache(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tenon-test-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    expect("add", 9);
+    static const int warps[] = {4, 4, 8}, cached[] = {0, 1, 0};
+    char *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        tn_kernel_info info;
+        opened o = compiled(add_text, "add", add_arguments, 5, (tn_kernel_options){.cache = folder, .num_warps = warps[i]});
+        assert_int_equal(tn_kernel_describe(o.kernel, &info), TN_OK);
+        assert_true(info.cached == cached[i] && info.threads == 32 * warps[i] && info.code_bytes == strlen(fake->image) + 1);
+        if (i == 0)
+            first = strdup(fake->image);
+        assert_true(i == 2 || !strcmp(first, fake->image));
+        tn_kernel_value values[] = {{.pointer = (void *)0x1000}, {.pointer = (void *)0x2000}, {.pointer = (void *)0x3000}, {.integer = 1}};
+        assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){9, 1, 1}, values, 4), TN_OK);
+        assert_true(seen.grid == 9 && seen.threads == 32 * (unsigned)warps[i]);
+        drop(&o);
+    }
+    free(first);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static void test_ptx(void **state)
 {
     (void)state;
@@ -278,6 +305,6 @@ int main(void)
         return fprintf(stderr, "%s\n", dlerror()), 1;
     fake->most_threads = 512;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values), cmocka_unit_test(test_assertions),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_ptx)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_cache), cmocka_unit_test(test_ptx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
