@@ -50,6 +50,15 @@ static tn_lrange remainder_range(tn_lrange a, tn_lrange b, tn_lrange whole)
     return a.lo >= 0 && b.lo > 0 ? (tn_lrange){0, tn_min(a.hi, b.hi - 1)} : whole;
 }
 
+/* Bits that two numbers >= 0 have, one or both: below the next power of two. */
+static tn_lrange bits_of_both(tn_lrange a, tn_lrange b, tn_lrange whole)
+{
+    int64_t most = tn_max(a.hi, b.hi);
+    if (a.lo < 0 || b.lo < 0)
+        return whole;
+    return (tn_lrange){0, most ? (int64_t)(UINT64_MAX >> __builtin_clzll((uint64_t)most)) : 0};
+}
+
 static tn_lrange binary(tn_scalar fn, tn_lrange a, tn_lrange b, tn_lrange whole)
 {
     tn_lrange r = whole;
@@ -72,6 +81,9 @@ static tn_lrange binary(tn_scalar fn, tn_lrange a, tn_lrange b, tn_lrange whole)
         return a.lo >= 0 || b.lo >= 0 ? (tn_lrange){0, a.lo < 0 ? b.hi : b.lo < 0 ? a.hi : tn_min(a.hi, b.hi)} : whole;
     case TN_S_shl:
         return b.lo == b.hi && b.lo >= 0 && b.lo < 62 ? product(a, (tn_lrange){INT64_C(1) << b.lo, INT64_C(1) << b.lo}, whole) : whole;
+    case TN_S_or:
+    case TN_S_xor:
+        return bits_of_both(a, b, whole);
     case TN_S_shr_logical:
     case TN_S_shr_arith:
         return a.lo >= 0 && b.lo == b.hi && b.lo >= 0 && b.lo < 63 ? (tn_lrange){a.lo >> b.lo, a.hi >> b.lo} : whole;
