@@ -19,13 +19,14 @@ enum {
     SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
     ROW_WARPS = 4,            /* of a row that is not short, at least */
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
-    LONG_STRIP_BYTES = 64 << 10, /* where rows are fewer than processors: all threads that a program can have */
+    LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
     LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them */
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
-    COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 warps, 32 a thread */
+    COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 a thread of 1024 */
     WINDOW_ELEMENTS = 1024,   /* of a tile that sums up taps: each tap is a load more in flight */
     LARGE = 4096,             /* stands for a size that is not known */
+    ROWS_COUNTED = 4,         /* rows of inputs that a program keeps are told apart up to so many */
     PRODUCT_LEAST = 32,       /* rows and columns of a product's tile are not halved below */
     PRODUCT_FULL = 128,       /* rows and columns: 64 flops a byte of operands in shared memory, which is what the tensor cores need */
     PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
@@ -82,7 +83,8 @@ static int warps_for(int64_t elements, int64_t each, int64_t most) { return (int
 typedef struct survey {
     group *g;
     int64_t bytes; /* of the widest element that is loaded or stored over all dims that are walked */
-    int rows;      /* loads that move with the folded dims and with others */
+    int rows;      /* buffers whose loads move with the folded dims and with others: a program keeps as many rows, if several sweeps need them */
+    int buffer[ROWS_COUNTED];
 } survey;
 
 static void see(void *context, fuser *F, const location *l, const fmap *m, bool store)
@@ -99,7 +101,11 @@ static void see(void *context, fuser *F, const location *l, const fmap *m, bool 
     }
     if (fold || kept)
         s->bytes = tn_max(s->bytes, tn_max(tn_dtype_bits(F->program->buffers.at[l->buffer].type.dtype) / 8, 1));
-    s->rows += !store && fold && (kept || !any_kept);
+    bool row = !store && fold && (kept || !any_kept) && s->rows < ROWS_COUNTED;
+    for (int i = 0; row && i < s->rows; i++)
+        row = s->buffer[i] != l->buffer;
+    if (row)
+        s->buffer[s->rows++] = l->buffer;
 }
 
 static survey look(fuser *F, group *g)
@@ -114,16 +120,18 @@ static survey look(fuser *F, group *g)
 
 /* ---- elementwise ----------------------------------------------------------------------------------------------------- */
 
-/* Rows x columns of a tile of so many elements over dims `row` (-1: none) and `vector`. */
-static gpu_tile point_tile(fuser *F, const group *g, int vector, int row, int64_t elements)
+/* Rows x columns of a tile of so many elements (of so many bytes) over dims `row` (-1: none) and `vector`. */
+static gpu_tile point_tile(fuser *F, const group *g, int vector, int row, int64_t elements, int64_t bytes)
 {
     int64_t n = vector >= 0 ? known(fuse_whole_extent(F, g, vector)) : 1, m = row >= 0 ? known(fuse_whole_extent(F, g, row)) : 1;
     int64_t others = other_programs(g, vector, row), rows = m ? m : LARGE, columns = n ? n : LARGE, whole;
     while (elements > POINT_LEAST && tn_mul(rows, columns, &whole) && few(F, tn_ceildiv(whole, elements), others, 2))
         elements /= 2;
     gpu_tile t = {1, elements, 1};
-    if (n)
-        t.columns = cover(tn_ceildiv(n, tn_ceildiv(n, elements)), 1);
+    if (n) { /* tiles of one size, as whole vectors of a warp */
+        int64_t part = tn_ceildiv(n, tn_ceildiv(n, elements));
+        t.columns = cover(part, tn_min(pow2_ceil(part), WARP * tn_max(VECTOR_BYTES / bytes, 1)));
+    }
     if (row >= 0)
         t.rows = within(pow2_floor(elements / tn_min(t.columns, elements)), 1, pow2_ceil(rows));
     t.warps = warps_for(t.rows * t.columns, 4, POINT_WARPS);
@@ -134,7 +142,7 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
 {
     int64_t bytes = look(F, g).bytes;
     if (!turned || vector < 0)
-        return point_tile(F, g, vector, row, within((int64_t)POINT_WARPS * WARP * THREAD_BYTES / bytes, POINT_LEAST, POINT_ELEMENTS));
+        return point_tile(F, g, vector, row, within((int64_t)POINT_WARPS * WARP * THREAD_BYTES / bytes, POINT_LEAST, POINT_ELEMENTS), bytes);
     int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, row));
     gpu_tile t = {bytes > 2 ? SIDE / 2 : SIDE, bytes > 4 ? SIDE / 2 : SIDE, POINT_WARPS};
     t.rows = m ? tn_min(t.rows, pow2_ceil(m)) : t.rows;
@@ -143,7 +151,7 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
     return t;
 }
 
-gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point_tile(F, g, vector, row, WINDOW_ELEMENTS); }
+gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point_tile(F, g, vector, row, WINDOW_ELEMENTS, look(F, g).bytes); }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 
@@ -168,7 +176,7 @@ static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int
 gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step)
 {
     survey s = look(F, g);
-    int64_t n = known(fuse_whole_extent(F, g, vector)), keeps = again ? within(s.rows, 1, 4) : 1;
+    int64_t n = known(fuse_whole_extent(F, g, vector)), keeps = again ? tn_max(s.rows, 1) : 1;
     tn_dim kept = row >= 0 ? fuse_whole_extent(F, g, row) : tn_dim_const(F->session, 1);
     int64_t rows = known(kept) ? known(kept) : LARGE, others = other_programs(g, vector, row), m = outer >= 0 ? known(fuse_whole_extent(F, g, outer)) : 1;
     bool alone = few(F, rows, others, 1);
@@ -191,16 +199,17 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again)
 {
     survey s = look(F, g);
-    int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, fold)), keeps = again ? within(s.rows, 1, 4) : 1;
+    int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, fold)), keeps = again ? tn_max(s.rows, 1) : 1;
     gpu_tile t = {1, tn_max(LINE_BYTES / s.bytes, WARP), POINT_WARPS};
     if (n && n < t.columns)
         t.columns = pow2_ceil(n);
-    t.rows = pow2_floor(tn_max(COLUMN_BYTES / s.bytes / t.columns, 1));
+    bool alone = few(F, tn_ceildiv(n ? n : LARGE, t.columns), other_programs(g, vector, -1), 1);
+    t.rows = pow2_floor(tn_max((alone ? LONG_STRIP_BYTES : COLUMN_BYTES) / s.bytes / t.columns, 1));
     if (m && m <= t.rows)
         t.rows = pow2_ceil(m);
     else if (m && again && m * t.columns <= COLUMN_VALUES / keeps)
         t.rows = cover(m, 1);
-    t.warps = warps_for(t.rows * t.columns, t.rows * t.columns * s.bytes > COLUMN_BYTES ? WARP : 8, 16);
+    t.warps = warps_for(t.rows * t.columns, tn_max(THREAD_BYTES / s.bytes, 1), 32);
     return t;
 }
 
