@@ -221,6 +221,29 @@ bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_
     return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better);
 }
 
+/* Bytes side by side in memory that one instruction of a warp touches, along the axis. */
+static int64_t run_bytes(const tn_layout *l, int axis, int64_t bytes)
+{
+    uint32_t next = 1;
+    for (int i = 0; i < l->reg_bits && tn_layout_column(l, i, axis) == next; i++)
+        next *= 2;
+    for (int i = TN_LAYOUT_LANE; i < TN_LAYOUT_WARP && tn_layout_column(l, i, axis) == next; i++)
+        next *= 2;
+    return next * bytes;
+}
+
+bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better)
+{
+    enum { FEW = 2048, SECTORS = 64, ROOM = 160 << 10 }; /* elements; bytes: two of what memory moves; bytes */
+    const tn_ttype *type = &lower_accessed_tile(store)->type;
+    lying m = lying_of(L, store);
+    if (elements_of(type) < FEW || m.axis < 0 || run_bytes(layout, m.axis, m.bytes) >= SECTORS || type->extent[m.axis].size * m.bytes < SECTORS ||
+        GPU(L)->shared + elements_of(type) * m.bytes > ROOM)
+        return false;
+    return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better) &&
+           run_bytes(better, m.axis, m.bytes) > run_bytes(layout, m.axis, m.bytes);
+}
+
 /* ---- who wants what --------------------------------------------------------------------------------------------------------- */
 
 static bool is_expression(const tn_top *op)

@@ -37,10 +37,14 @@ static bool layout_of_sink(lower *L, const tn_tvalue *v, tn_layout *out)
 static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_tvalue *v = lower_accessed_tile(op);
-    tn_layout layout;
+    tn_layout layout, better;
     nest n;
     if (!layout_of_sink(L, v, &layout))
         return;
+    if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout, &better)) { /* fragments: by way of shared memory, so that whole rows are stored */
+        gpu_materialise(L, b, v, &layout);
+        layout = better;
+    }
     gpu_prepare_access(L, b, op, &layout);
     if (v->type.rank && gpu_next_meets(L, op, &layout)) { /* a copy of the element would be loaded by a thread that does not store it */
         gpu_materialise(L, b, v, &layout);

@@ -94,6 +94,8 @@ bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out);
 bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out);
 /* A load (by view or pointer) in the layout would touch memory with a stride from lane to lane; *better: one that does not. */
 bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better);
+/* The same of a store, whose tile had better go through shared memory. */
+bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better);
 /* The axis along which an access has neighbours in memory, and what their vectors' starts and ends are multiples of, in elements. False: none, or not known. */
 bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *multiple);
 /* In which a tile is computed that goes to shared memory: where it is already, or as the memory lies that it is loaded from; *inner: its fastest axis. */
