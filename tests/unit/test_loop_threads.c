@@ -190,6 +190,48 @@ static void test_vectors(void **state)
     }
 }
 
+/* What divides an offset: the last operation of each text is asked. */
+static void test_multiples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        int64_t want;
+    } cases[] = {
+        {"%a = const 24 : index\n", 8},
+        {"%a = const 0 : index\n", 64},
+        {"%a = const -64 : index\n", 64},
+        {"%c = const 8 : index\n%a = mul %t, %c : index\n", 8},
+        {"%c = const 8 : index\n%a = mul %n, %c : index\n", 64},
+        {"%c = const 3 : index\n%a = shl %t, %c : index\n", 8},
+        {"%c = const 70 : index\n%a = shl %t, %c : index\n", 1},
+        {"%c = const 8 : index\n%b = mul %t, %c : index\n%a = add %b, %n : index\n", 8},
+        {"%c = const 8 : index\n%b = mul %t, %c : index\n%a = add %b, %t : index\n", 1},
+        {"%c = const -32 : index\n%a = and %t, %c : index\n", 32},
+        {"%c = const 4 : index\n%a = div %n, %c : index\n", 4},
+        {"%c = const 12 : index\n%a = div %n, %c : index\n", 1},
+        {"%c = const 2 : index\n%a = shr_logical %n, %c : index\n", 4},
+        {"%c = const 12 : index\n%a = rem %n, %c : index\n", 4},
+        {"%b = cast %n : i32\n%a = cast %b : index\n", 16},
+        {"%c = const 8 : index\n%k = lt %t, %n : bool\n%a = select %k, %c, %n : index\n", 8},
+        {"%a = max %n, %t : index\n", 1},
+    };
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        tn_session session = {0};
+        tn_lfunc *func = parse_kernel(&session, tn_format(&session.arena, "kernel @k(%%n: index multiple 48) threads 32 {\n%%t = thread : index\n%s}\n", cases[i].body));
+        if (tn_l_multiple(func->body->last->result, NULL) != cases[i].want)
+            fail_msg("%s: %lld", cases[i].body, (long long)tn_l_multiple(func->body->last->result, NULL));
+        tn_arena_free(&session.arena);
+    }
+    /* An index of a loop is what its first value and its step are, or its first value alone. */
+    tn_session session = {0};
+    tn_lfunc *func = parse_kernel(&session, "kernel @k(%n: index) threads 32 {\nfor %i = 32 to %n step 4 {\n%a = add %i, %i : index\n}\n}\n");
+    const tn_lblock *block = func->body->last->region[0];
+    assert_int_equal(tn_l_multiple(block->first->result, NULL), 4);
+    assert_int_equal(tn_l_multiple(block->first->result, block->arg), 32);
+    tn_arena_free(&session.arena);
+}
+
 /* What can't be a vector is unrolled, so that registers keep constant offsets. */
 static void test_scalars(void **state)
 {
@@ -326,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_multiples),
         cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_random),
     };
