@@ -51,6 +51,8 @@ static tn_kernel *copy_of(const tn_kernel *kernel)
 static tn_status optimize(const tn_exec_options *options, tn_kernel *tile)
 {
     TN_TRY(tn_tile_optimize(tile));
+    if (options->machine->gpu)
+        TN_TRY(tn_tile_straighten(tile));
     if (prints(options, "tile")) {
         tn_text text = {.arena = &tile->session->arena};
         tn_text_kernel(&text, tile);
