@@ -14,23 +14,15 @@ void gpu_refuse(lower *L, const tn_top *op, const char *what)
         L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: %s has no GPU lowering", L->kernel->name, what ? what : tn_format(&L->session->arena, "'%s'", tn_top_name(op->code)));
 }
 
-/* Scalars: by one thread. */
 static tn_lvalue *is_first_thread(lower *L) { return tn_l_fn2(&L->entry, TN_S_eq, GPU(L)->thread, tn_l_index(&L->entry, 0)); }
-
-static tn_lvalue *owns_tile(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout)
-{
-    return type->rank ? gpu_owns(L, b, layout) : is_first_thread(L);
-}
 
 /* ---- stores ------------------------------------------------------------------------------------------------------------------ */
 
-static tn_layout scalar_layout(lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)}; }
-
-static bool layout_of_sink(lower *L, const tn_tvalue *v, tn_layout *out)
+bool gpu_sink_layout(lower *L, const tn_tvalue *v, tn_layout *out)
 {
     if (v->type.rank)
         return gpu_natural_layout(L, v, out);
-    *out = scalar_layout(L);
+    *out = gpu_scalar_layout(L);
     return true;
 }
 
@@ -39,7 +31,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     const tn_tvalue *v = lower_accessed_tile(op);
     tn_layout layout, better;
     nest n;
-    if (!layout_of_sink(L, v, &layout))
+    if (!gpu_sink_layout(L, v, &layout))
         return;
     if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout, &better)) { /* fragments: by way of shared memory, so that whole rows are stored */
         gpu_materialise(L, b, v, &layout);
@@ -56,7 +48,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     element e = lower_element(L, &in, v, n.idx);
     access a = op->view ? lower_resolve(L, &in, op, n.idx) : lower_pointed(L, &in, op, n.idx);
     tn_lvalue *memory = op->view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op);
-    tn_l_store(&in, memory, a.offset, e.value, lower_and(&in, owns_tile(L, &in, &v->type, &layout), lower_and(&in, a.exists, e.present)));
+    tn_l_store(&in, memory, a.offset, e.value, lower_and(&in, gpu_owns(L, &in, &layout), lower_and(&in, a.exists, e.present)));
     gpu_close(L, &n);
 }
 
@@ -117,12 +109,12 @@ static void lower_print(lower *L, tn_lbuilder *b, const tn_top *op)
     for (int i = 0; i < op->noperands; i++) {
         tn_layout layout;
         nest n;
-        if (!layout_of_sink(L, op->operand[i], &layout))
+        if (!gpu_sink_layout(L, op->operand[i], &layout))
             return;
         gpu_prepare_own(L, b, op->operand[i], &layout);
         in = *b;
         gpu_open(L, &in, &layout, &n);
-        tn_lvalue *owns = owns_tile(L, &in, &op->operand[i]->type, &layout);
+        tn_lvalue *owns = gpu_owns(L, &in, &layout);
         if (owns)
             in = tn_l_in(&in, tn_l_if(&in, owns)->region[0]);
         lower_print_element(L, &in, op, i, n.idx);
@@ -134,7 +126,7 @@ static void lower_assert(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     tn_layout layout;
     nest n;
-    if (!layout_of_sink(L, op->operand[0], &layout))
+    if (!gpu_sink_layout(L, op->operand[0], &layout))
         return;
     gpu_prepare_own(L, b, op->operand[0], &layout);
     tn_lbuilder in = *b;
@@ -356,6 +348,14 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     case TN_T_if:
         lower_if(L, b, op);
+        return;
+    case TN_T_atomic:
+    case TN_T_atomic_ptr:
+    case TN_T_cas_ptr:
+        gpu_atomic(L, b, op);
+        return;
+    case TN_T_fence:
+        gpu_fence(L, b);
         return;
     case TN_T_print:
         lower_print(L, b, op);

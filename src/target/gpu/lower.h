@@ -38,7 +38,7 @@ typedef struct touch {
     const tn_top *op;  /* global: by what */
     const tn_layout *layout; /* which threads touch what; NULL: not known */
 } touch;
-enum { GPU_SHARED = -3 };
+enum { GPU_SHARED = -3, GPU_ALL = -4 /* all that other programs may look at */ };
 
 typedef struct region {
     size_t log, shares, made;
@@ -84,6 +84,8 @@ typedef struct gpu_lower {
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
 /* Refuses an operation by name. */
 void gpu_refuse(lower *L, const tn_top *op, const char *what);
+/* The layout in which a sink walks v; of a scalar: the first thread's. */
+bool gpu_sink_layout(lower *L, const tn_tvalue *v, tn_layout *out);
 
 /* ---- choose.c: which layout ------------------------------------------------------------------------------------------------ */
 /* Looks at the kernel before anything is lowered: what is used where, how memory lies. */
@@ -116,6 +118,7 @@ void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_lay
 /* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
 void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out);
 void gpu_close(lower *L, nest *n);
+tn_layout gpu_scalar_layout(const lower *L); /* one element, which all threads have */
 /* This thread's copy of the element counts (of several in other lanes or warps only one does); NULL: there are no others. */
 tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout);
 /* Coordinate of `axis` that the thread gives: register 0's. */
@@ -127,6 +130,10 @@ place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_la
 /* Computes v into registers. */
 place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout);
 void gpu_materialise_into(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p);
+tn_lvalue *gpu_registers(const place *p);
+tn_ttype gpu_flags(const tn_ttype *type); /* bools of that shape */
+/* The copies in other threads of what only owners have in their registers. */
+void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
 /* Gives the place a buffer in shared memory, from which any thread reads any element. reader: who will read most; NULL: not known. */
 void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
 /* A buffer of the CTA. */
@@ -134,6 +141,8 @@ tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype
 /* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */
 void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write);
 void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write); /* layout: of its tile; NULL: not known */
+/* What is passed on to other programs, or was by them: a barrier after all that threads have touched before it, and before what they touch after it. */
+void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after);
 /* What the nest that is being prepared loads may be what another thread stores in it, by `op` in this layout. */
 bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout);
 void gpu_barrier(lower *L, tn_lbuilder *b);
@@ -142,6 +151,10 @@ void gpu_barrier(lower *L, tn_lbuilder *b);
 region gpu_enter(const lower *L);
 void gpu_leave(lower *L, tn_lbuilder *b, region r);
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
+
+/* ---- atomic.c -------------------------------------------------------------------------------------------------------------- */
+void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */
+void gpu_fence(lower *L, tn_lbuilder *b);
 
 /* ---- reduce.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce, fold */

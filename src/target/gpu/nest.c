@@ -51,6 +51,8 @@ tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis)
     return *known = sum;
 }
 
+tn_layout gpu_scalar_layout(const lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)}; }
+
 tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout)
 {
     tn_place free = tn_layout_replicas(layout);
@@ -116,12 +118,16 @@ static bool is_own(const tn_layout *a, const tn_layout *b)
     return !copies.lane && !copies.warp;
 }
 
+static bool is_constant(const lower *L, int buffer) { return buffer >= 0 && L->kernel->buffers.at[buffer].mode == TN_READ && !L->func->overlap; }
+
 static bool conflict(const lower *L, const touch *a, const touch *b, bool same_turn)
 {
     if (!a->write && !b->write)
         return false;
     if ((a->buffer == GPU_SHARED) != (b->buffer == GPU_SHARED))
         return false;
+    if (a->buffer == GPU_ALL || b->buffer == GPU_ALL)
+        return !is_constant(L, a->buffer) && !is_constant(L, b->buffer);
     if (a->buffer == GPU_SHARED)
         return a->at < b->at + b->bytes && b->at < a->at + a->bytes;
     if (!lower_may_alias(L, a->buffer, b->buffer))
@@ -171,6 +177,20 @@ void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, co
     if (mine)
         *mine = *layout;
     touch_now(L, b, &t, 1);
+}
+
+void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after)
+{
+    gpu_lower *g = GPU(L);
+    touch all = {.buffer = GPU_ALL, .write = true};
+    bool meets = false;
+    for (size_t i = 0; before && i < g->touched.len; i++)
+        meets |= conflict(L, &g->touched.at[i], &all, true);
+    if (meets)
+        gpu_barrier(L, b);
+    if (after)
+        TN_PUSH(&L->arena, &g->touched, all);
+    TN_PUSH(&L->arena, &g->log, all);
 }
 
 bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout)
@@ -350,17 +370,30 @@ static bool axes_from_indices(const nest *n, const tn_ttype *type, tn_lvalue *co
     return true;
 }
 
-element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
+tn_ttype gpu_flags(const tn_ttype *type)
+{
+    tn_ttype flags = *type;
+    flags.dtype = TN_BOOL;
+    flags.pointer = false;
+    return flags;
+}
+
+tn_lvalue *gpu_registers(const place *p) { return p->held ? p->held->regs : p->buffer; }
+
+static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_ttype *type, tn_lvalue *const *idx)
 {
     const nest *n = GPU(L)->nest;
-    tn_lvalue *present = p->kept ? lower_present(L, b, v, idx) : NULL, *value;
     axes of;
-    if (p->held && n && axes_from_indices(n, &v->type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout))
-        value = tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
-    else {
-        assert(p->buffer); /* gpu_prepare has seen to it */
-        value = tn_l_load(b, p->buffer, lower_place_offset(b, p, v->type.rank, idx), 1, NULL, NULL);
-    }
+    if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout))
+        return tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
+    assert(p->buffer); /* gpu_prepare has seen to it */
+    return tn_l_load(b, p->buffer, lower_place_offset(b, p, type->rank, idx), 1, NULL, NULL);
+}
+
+element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    tn_lvalue *present = p->present ? read_place(L, b, p->present, &v->type, idx) : p->kept ? lower_present(L, b, v, idx) : NULL;
+    tn_lvalue *value = read_place(L, b, p, &v->type, idx);
     if (v->type.pointer)
         value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
     return (element){value, present};
@@ -491,6 +524,30 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
     GPU(L)->converted_bytes += 2 * tn_layout_elements(layout) * bytes;
 }
 
+void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
+{
+    tn_layout layout = p->held ? p->held->layout : gpu_scalar_layout(L);
+    tn_lvalue *owns = gpu_owns(L, b, &layout);
+    tn_lbuilder in = *b;
+    nest n;
+    if (!owns)
+        return;
+    if (type->rank) {
+        gpu_share(L, b, type, p, &layout);
+        gpu_touch_shared(L, b, p->buffer, false);
+        in = *b;
+        gpu_open(L, &in, &layout, &n);
+        tn_l_store(&in, p->held->regs, n.reg, tn_l_load(&in, p->buffer, lower_place_offset(&in, p, type->rank, n.idx), 1, NULL, NULL), NULL);
+        gpu_close(L, &n);
+        return;
+    }
+    tn_lvalue *shared = gpu_shared(L, b, "shared", held_dtype(type), 1), *zero = tn_l_index(b, 0);
+    gpu_touch_shared(L, b, shared, true);
+    tn_l_store(b, shared, zero, tn_l_load(b, p->buffer, zero, 1, NULL, NULL), owns);
+    gpu_touch_shared(L, b, shared, false);
+    tn_l_store(b, p->buffer, zero, tn_l_load(b, shared, zero, 1, NULL, NULL), NULL);
+}
+
 /* ---- what a nest reads ------------------------------------------------------------------------------------------------------ */
 
 enum { COMPUTED = -2 }; /* an axis whose index in the nest is computed: no register can be told from it */
@@ -499,11 +556,15 @@ static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of
 
 static void will_read(lower *L, touch t) { TN_PUSH(&L->arena, &GPU(L)->next, t); }
 
-static void prepare_place(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p, const axes *of, const tn_layout *layout)
+static void prepare_place(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const axes *of, const tn_layout *layout)
 {
     bool known = true;
-    for (int k = 0; k < v->type.rank; k++)
-        known &= of->axis[k] >= 0 || v->type.extent[k].size == 1;
+    if (p->present) {
+        tn_ttype flags = gpu_flags(type);
+        prepare_place(L, b, &flags, p->present, of, layout);
+    }
+    for (int k = 0; k < type->rank; k++)
+        known &= of->axis[k] >= 0 || type->extent[k].size == 1;
     if (p->held && known && is_readable(layout, of, &p->held->layout))
         return;
     if (p->held && !p->buffer) { /* a nest of its own: what is prepared already waits */
@@ -512,8 +573,8 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p
         touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
         memcpy(waiting, g->next.at, n * sizeof *waiting);
         g->next.len = 0;
-        tn_layout reader = known ? tn_layout_restrict(layout, v->type.rank, of->axis) : *layout;
-        gpu_share(L, b, &v->type, p, known ? &reader : NULL);
+        tn_layout reader = known ? tn_layout_restrict(layout, type->rank, of->axis) : *layout;
+        gpu_share(L, b, type, p, known ? &reader : NULL);
         for (size_t i = 0; i < n; i++)
             will_read(L, waiting[i]);
     }
@@ -555,7 +616,7 @@ static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axe
         g->prepared = seen;
         for (size_t i = 0; i < n; i++)
             will_read(L, waiting[i]);
-        prepare_place(L, b, v, p, of, layout);
+        prepare_place(L, b, &v->type, p, of, layout);
         return;
     }
     if (op->code == TN_T_load)
@@ -600,7 +661,7 @@ static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of
         return;
     *seen = (void *)v;
     if (p) {
-        prepare_place(L, b, v, p, of, layout);
+        prepare_place(L, b, &v->type, p, of, layout);
         return;
     }
     const tn_top *op = v->def;

@@ -282,7 +282,7 @@ void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     }
     if (f.value[0]->type.rank == 0) /* one element: any thread's registers will do */
-        f.layout = f.result = (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)};
+        f.layout = f.result = gpu_scalar_layout(L);
     else if (!gpu_natural_layout(L, f.value[0], &f.layout))
         return;
     f.result = tn_layout_restrict(&f.layout, f.nkept, f.kept);

@@ -1,0 +1,86 @@
+/* Atomics, and what orders programs.
+ *
+ * The owner of an element does its atomic, so that it is done once; the old values that copies in other threads want come by way of shared memory. A scalar
+ * one is the first thread's. What a program passes on by an atomic is all that its threads have stored: the release is a barrier of the CTA and then a fence
+ * of the thread that does the atomic; the acquire is that thread's fence, and then a barrier before any thread looks at memory again. */
+#include "target/gpu/lower.h"
+
+#include <string.h>
+
+/* Whether others see by it what was stored before, and whether what follows sees what others stored. */
+typedef struct order {
+    bool release, acquire;
+} order;
+
+static order order_of(const tn_top *op, bool used)
+{
+    const char *text = op->text ? op->text : "acq_rel";
+    if (op->code == TN_T_atomic) /* by whose old values nobody steers, it adds something up */
+        return (order){used, used};
+    return (order){.release = strncmp(text, "acq_rel", 7) == 0 || strncmp(text, "release", 7) == 0,
+                   .acquire = used && strncmp(text, "acq", 3) == 0}; /* who does not look at what was there knows of nobody */
+}
+
+static bool is_used(const tn_top *op, lower *L)
+{
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
+    for (const tn_top *next = op->next; next; next = next->next)
+        if (lower_depends_on(next, &marked))
+            return true;
+    return false;
+}
+
+void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    const tn_ttype *type = &op->result->type;
+    bool view = op->code == TN_T_atomic, used = is_used(op, L);
+    order o = order_of(op, used);
+    tn_layout layout;
+    nest n;
+    element x[2];
+    if (!gpu_sink_layout(L, op->operand[!view], &layout))
+        return;
+    place *old = used ? gpu_new_place(L, b, type, &layout, "old") : NULL, *there = NULL;
+    if (used) {
+        tn_ttype flags = gpu_flags(type);
+        there = gpu_new_place(L, b, &flags, &layout, "there");
+    }
+    gpu_prepare_access(L, b, op, &layout);
+    if (o.release) {
+        gpu_order(L, b, true, false);
+        tn_l_fence(b);
+    }
+    gpu_touch_global(L, b, lower_accessed(L, op), op, &layout, true);
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &layout, &n);
+    access a = lower_atomic_access(L, &in, op, n.idx, x);
+    tn_lvalue *memory = view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op), *mask = lower_and(&in, gpu_owns(L, &in, &layout), a.exists), *was;
+    if (op->code == TN_T_cas_ptr)
+        was = tn_l_cas(&in, memory, a.offset, x[0].value, x[1].value, mask);
+    else
+        was = tn_l_atomic(&in, op->fn, memory, a.offset, x[0].value, mask);
+    if (old) {
+        tn_l_store(&in, gpu_registers(old), n.reg, was, NULL);
+        if (a.exists)
+            tn_l_store(&in, gpu_registers(there), n.reg, a.exists, NULL);
+        old->present = a.exists ? there : NULL;
+    }
+    gpu_close(L, &n);
+    if (o.acquire) {
+        tn_l_fence(b);
+        gpu_order(L, b, false, true);
+    }
+    if (!old)
+        return;
+    gpu_spread(L, b, type, old);
+    lower_set_place(L, op->result, old);
+    if (type->rank == 0)
+        lower_scalar(L, b, op->result); /* read once */
+}
+
+void gpu_fence(lower *L, tn_lbuilder *b)
+{
+    gpu_order(L, b, true, true);
+    tn_l_fence(b);
+}
