@@ -621,12 +621,21 @@ static LLVMValueRef exchange_lane(tn_emitter *e, const access *a, LLVMValueRef a
     return from_bits(e, a, old);
 }
 
+/* A GPU adds floats where the memory is, which many threads that add to one place need: a loop would take turns by thousands. In global memory it takes f32
+ * denormals for zeros; that is the price. */
+static bool adds_there(const tn_emitter *e, const access *a, tn_scalar fn)
+{
+    return e->machine->gpu && fn == TN_S_add && (a->dtype == TN_F32 || a->dtype == TN_F64);
+}
+
 static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
 {
     LLVMAtomicRMWBinOp native;
     if (fn == TN_SCALAR_NONE)
         return exchange_lane(e, a, at);
-    if (!tn_is_integer(a->dtype) || !native_atomic(fn, tn_is_unsigned(a->dtype), &native))
+    if (adds_there(e, a, fn))
+        native = LLVMAtomicRMWBinOpFAdd;
+    else if (!tn_is_integer(a->dtype) || !native_atomic(fn, tn_is_unsigned(a->dtype), &native))
         return swap_loop(e, a, fn, at);
     LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, native, at, a->value, order, false);
     LLVMSetAlignment(old, alignment(a->dtype));
