@@ -8,7 +8,8 @@
  * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
  * products and roots. A quotient by one number for all lanes: a reciprocal, a product and a correction. f32 fma on a machine that lacks it: by way of f64.
  *
- * Casts to and from f8: float8.c.
+ * Casts to and from f8: float8.c. On a GPU (tn_vector_spec.approx) its own instructions come first, shorter ones where the result is rounded to a narrow float
+ * at once (gpumath.c), and f64 has formulas too (doublemath.c).
  *
  * What may remain, for the emitter: casts of all other types; on f32 and f64 neg abs sign floor ceil trunc round_even
  * round_away sqrt rsqrt is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all
@@ -25,6 +26,7 @@
 typedef struct expander {
     tn_lfunc *func;
     const tn_vector_spec *spec;
+    tn_dtype *rounded_to; /* by value: the narrow float that each use casts it to; TN_F32: it is used as it is */
 } expander;
 
 /* ---- fused multiply-add without the instruction ---- */
@@ -111,6 +113,31 @@ static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalu
     return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
 }
 
+/* ---- what becomes of a value of f32 ---- */
+
+static void note_use(void *context, tn_lop *op)
+{
+    expander *e = context;
+    for (int i = 0; i < op->noperands; i++) {
+        tn_dtype *seen = &e->rounded_to[op->operand[i]->id], to = op->code == TN_L_cast ? op->result->type.dtype : TN_F32;
+        bool narrow = tn_is_float(to) && tn_dtype_bits(to) < 32;
+        *seen = narrow && (*seen == TN_NO_DTYPE || *seen == to) ? to : TN_F32;
+    }
+}
+
+/* A result that is rounded to a narrow float at once, as if it had been computed in that; its operands are any f32. */
+static tn_lvalue *expand_rounded(expander *e, tn_lbuilder *b, const tn_lop *op)
+{
+    static const tn_scalar allowed[] = {TN_S_exp, TN_S_exp2, TN_S_logistic, TN_S_sqrt, TN_S_tanh, TN_S_div};
+    tn_dtype to = e->rounded_to[op->result->id];
+    if (to == TN_F32 || to == TN_NO_DTYPE)
+        return NULL;
+    for (size_t i = 0; i < TN_COUNT(allowed); i++)
+        if (op->fn == allowed[i])
+            return tn_l_gpumath(b, e->spec, op->fn == TN_S_div ? TN_S_div_full : op->fn, op->operand, op->fn == TN_S_div ? TN_F32 : to);
+    return NULL;
+}
+
 static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
     tn_lvalue *wide[3];
@@ -145,7 +172,9 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
     tn_lvalue *power = op->fn == TN_S_pow ? constant_power(b, op->operand[0], op->operand[1]) : NULL;
     if (power)
         return power;
-    tn_lvalue *v = dtype == TN_F32 ? expand_f32(e, b, op->fn, op->operand) : NULL;
+    tn_lvalue *v = dtype == TN_F32 && e->spec->approx ? expand_rounded(e, b, op) : NULL;
+    if (!v && dtype == TN_F32)
+        v = expand_f32(e, b, op->fn, op->operand);
     if (dtype == TN_F64 && e->spec->approx)
         v = tn_l_doublemath(b, e->spec, op->fn, op->operand);
     if (v)
@@ -174,7 +203,10 @@ static void expand_block(expander *e, tn_lblock *block)
 
 tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options)
 {
-    expander e = {func, &options->vector};
+    expander e = {func, &options->vector, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id)};
+    for (uint32_t i = 0; i < func->next_id; i++)
+        e.rounded_to[i] = TN_NO_DTYPE;
+    tn_l_walk(func->body, note_use, &e);
     tn_l_clear_scratch(func);
     expand_block(&e, func->body);
     return TN_OK;

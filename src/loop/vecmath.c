@@ -686,7 +686,8 @@ static V one_of(emitter *vm, V plain, V q, V x, V y)
     tn_l_store(b, result, zero, q, NULL);
     tn_lop *rare = tn_l_if(b, tn_l_fn1(b, TN_S_not, plain));
     tn_lbuilder in = tn_l_in(b, rare->region[0]);
-    tn_l_store(&in, result, zero, tn_l_fn2(&in, TN_S_div, x, y), NULL);
+    V divided = vm->spec->approx ? tn_l_gpu_fn(&in, "quotient", (V[]){x, y}, 2) : tn_l_fn2(&in, TN_S_div, x, y);
+    tn_l_store(&in, result, zero, divided, NULL);
     return tn_l_load(b, result, zero, vm->lanes, NULL, NULL);
 }
 
@@ -700,7 +701,7 @@ tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn
         return NULL;
     int lanes = x->type.lanes;
     emitter vm = {b, lanes, spec, TN_F32}, one = {b, 1, spec, TN_F32};
-    V r = tn_l_splat(b, divide(&one, F(&one, 1), s), lanes);
+    V r = tn_l_splat(b, exact ? divide(&one, F(&one, 1), s) : reciprocal(&one, s), lanes);
     V size = absolute(&one, s);
     float limit = exact ? 0x1p24f : 0x1p126f;
     V plain = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, size, F(&one, 1 / limit)), tn_l_fn2(b, TN_S_le, size, F(&one, limit)));
