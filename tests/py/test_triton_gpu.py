@@ -60,3 +60,89 @@ def test_streams_are_a_gpus():
     x = np.ones(64, np.float32)
     double[(1,)](x, x, 64, BLOCK=64, stream=0)  # means nothing on a CPU
     assert (x == 2).all()
+
+
+# ---- where there is a GPU -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    return torch
+
+
+@triton.jit
+def positive(x, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + offsets, mask=offsets < n, other=1)
+    tl.device_assert(value > 0, "x is positive")
+    tl.store(x + offsets, value + 1, mask=offsets < n)
+
+
+def test_results(torch):
+    for n in (1, 64, 1000, 4096):
+        x, out = torch.randn(n, device="cuda"), torch.zeros(n + 8, device="cuda")
+        kernel = double[(-(-n // 64),)](x, out, n, BLOCK=64)
+        assert kernel.gpu == 0 and torch.equal(out[:n], 2 * x) and not out[n:].any()
+    assert double[(16,)](x, out, 1000, BLOCK=64, num_warps=2).asm["ptx"].count(".reqntid 64")
+
+
+def test_streams(torch):
+    x, out, stream = torch.ones(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        x.add_(1)
+        double[(1 << 14,)](x, out, 1 << 20, BLOCK=64)  # behind the sum, though that is not done yet
+    assert not stream.query()
+    stream.synchronize()
+    assert (out == 4).all()
+    double[(1 << 14,)](out, x, 1 << 20, BLOCK=64, stream=stream)
+    stream.synchronize()
+    assert (x == 8).all()
+
+
+def test_graphs(torch):
+    x, out, graph = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda"), torch.cuda.CUDAGraph()
+    double[(4,)](x, out, 256, BLOCK=64)
+    with torch.cuda.graph(graph):
+        double[(4,)](x, out, 256, BLOCK=64)
+    x.fill_(3)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (out == 6).all()
+
+
+def test_assertions(torch):
+    x = torch.ones(100, dtype=torch.int32, device="cuda")
+    positive[(2,)](x, 100, BLOCK=64, debug=True)
+    x[70] = -5
+    with pytest.raises(tenon.Error, match="device_assert failed: x is positive"):
+        positive[(2,)](x, 100, BLOCK=64, debug=True)
+    x[70] = 5
+    positive[(2,)](x, 100, BLOCK=64, debug=True)
+    assert x[70] == 6
+
+
+def test_wrong_memory(torch):
+    x = torch.ones(64, device="cuda")
+    with pytest.raises(TypeError, match="double: x is on cuda:0, out is in host memory"):
+        double[(1,)](x, torch.ones(64), 64, BLOCK=64)
+    with pytest.raises(tenon.Error, match="x: expected an address in memory of GPU 0"):
+        double[(1,)](np.ones(64, np.float32), np.ones(64, np.float32), 64, BLOCK=64, machine="cuda")
+    out = torch.zeros(64).pin_memory()  # which the GPU can use
+    double[(1,)](np.asarray(torch.ones(64).pin_memory()), out.numpy(), 64, BLOCK=64, machine="cuda")
+    torch.cuda.synchronize()
+    assert (out == 2).all()
+
+
+def test_tuning(torch):
+    x, out = torch.ones(1 << 22, device="cuda"), torch.zeros(1 << 22, device="cuda")
+    tuned = triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"])(double)
+    tuned[lambda meta: (-(-x.numel() // meta["BLOCK"]),)](x, out, x.numel())
+    assert (out == 2).all() and all(0 < times[0] < 5 for times in tuned.timings.values())
+    assert 0 < triton.testing.do_bench(lambda: torch.add(x, x, out=out), warmup=2, rep=10) < 5
+    target = triton.runtime.driver.active.get_current_target()
+    assert (target.backend, target.arch, target.warp_size) == ("cuda", 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1], 32)

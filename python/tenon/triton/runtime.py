@@ -698,7 +698,7 @@ class Autotuner(_Around):
     def run(self, *arguments, grid, warmup=False, **named):
         by_name = {**dict(zip(self.arg_names, arguments)), **named}
         values = [by_name.get(n) for n in self.keys]  # of a tensor counts only its element type, as of all tensors
-        key = tuple([None if hasattr(v, "__setitem__") else v for v in values] + [getattr(v, "dtype", None) for v in by_name.values()])
+        key = tuple([None if hasattr(v, "__setitem__") else v for v in values] + [(getattr(v, "dtype", None), getattr(v, "device", None)) for v in by_name.values()])
         config = None if warmup else self.cache.get(key)
         if config is None:
             twice = [n for n in named if any(n in each.kwargs for each in self.configs)]
