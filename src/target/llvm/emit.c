@@ -42,7 +42,8 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context)
 
 /* Two passes of LLVM's code generator gain nothing here and take time: one chooses other induction variables for each loop (a fifth to a third of what a
  * kernel takes to compile; our offsets are one sum already, whose constants become displacements), one moves work on integers to mask registers. Only its
- * command line turns them off, and makes addresses of shared memory on GPUs numbers of 32 bits, for the process; a second copy of this library in it finds the mark, because LLVM ends a process that says the same twice. */
+ * command line turns them off, and makes addresses of shared memory on GPUs numbers of 32 bits, for the process; a second copy of this library in it finds the
+ * mark, because LLVM ends a process that says the same twice. */
 static void set_options(void)
 {
     static const char *const options[] = {"tenon", "-disable-lsr", "-disable-x86-domain-reassignment", "-nvptx-short-ptr"}, mark[] = "tenon.options";
