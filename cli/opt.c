@@ -148,7 +148,7 @@ static tn_status opt_tile(optimizer *o, const char *source, size_t len)
 
 /* ---- graph ----------------------------------------------------------------------------------------------------------------- */
 
-static tn_status lower_graph(optimizer *o, const tn_graph *graph)
+static tn_status lower_graph(optimizer *o, tn_graph *graph)
 {
     tn_program program = {0};
     tn_fuse_options options = {.target = tn_machine_tile_target(o->machine, o->c->threads ? (int)o->c->threads : tn_cpu_count()),

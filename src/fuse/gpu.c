@@ -3,8 +3,8 @@
  * Measured where a number says so (docs/gpu.md); else deduced from what a processor holds: 65536 registers, 2048 threads, and the latency of memory, which
  * takes some 32 KiB in flight a processor to cover: 16 bytes of each of its threads, or 64 bytes of a quarter of them.
  *
- * What is missing: reductions that leave fewer programs than there are processors are not split over programs (a sum of everything is one program's, with
- * as many warps and as long strips as there are). That takes a second kernel for the partial results, or clusters. */
+ * Reductions that leave processors idle are split before (split.c), where sizes are known and the outermost dim has a power of two as a divisor; else such a
+ * program has as many warps and as long strips as there are. */
 #include "fuse/internal.h"
 
 enum {
@@ -20,6 +20,8 @@ enum {
     ROW_WARPS = 4,            /* of a row that is not short, at least */
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
     LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
+    PART_BYTES = 128 << 10,   /* of a part of a reduction, at least: two such strips, which cost more than the kernel that the parts need */
+    PARTS_EACH = 4,           /* programs a processor that parts make: the last ones to end leave few idle */
     LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them */
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
@@ -211,6 +213,15 @@ gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again)
         t.rows = cover(m, 1);
     t.warps = warps_for(t.rows * t.columns, tn_max(THREAD_BYTES / s.bytes, 1), 32);
     return t;
+}
+
+int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folded, bool last, int64_t bytes)
+{
+    int64_t columns = tn_min(kept, tn_max(LINE_BYTES / tn_max(bytes, 1), WARP)), programs = last ? kept : tn_ceildiv(kept, columns);
+    int64_t elements = PART_BYTES / tn_max(bytes, 1), most = folded / tn_max(last ? elements : elements / columns, 1);
+    if (programs >= target->processors || most < 2)
+        return 1;
+    return pow2_floor(tn_min(most, tn_ceildiv(PARTS_EACH * target->processors, programs)));
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------- */

@@ -216,6 +216,10 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
 /* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
 gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type);
+/* Into how many parts a reduction of so many elements to each of `kept` results should go, a power of two. last: the innermost dim is reduced. */
+int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folded, bool last, int64_t bytes);
+/* split.c: for a GPU, reductions of the block that are cut into parts. */
+void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_target *target);
 void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */
 
 static inline int64_t pow2_ceil(int64_t n)
