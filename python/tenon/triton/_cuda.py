@@ -5,7 +5,7 @@ import sys
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_void_p
 
 _MAJOR, _MINOR, _PROCESSORS, _SHARED, _REGISTERS, _L2 = 75, 76, 16, 97, 82, 38
-in_use = False  # a kernel was launched on a GPU
+in_use = False  # a kernel was compiled for a GPU
 _FLUSH = 256 << 20  # bytes: more than any L2 cache holds
 
 
@@ -38,11 +38,18 @@ def current_device():
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
 
 
+_raw_stream = None  # PyTorch's function, once PyTorch is there
+
+
 def current_stream(number):
     """The stream that PyTorch puts work for a GPU into; without PyTorch the default stream, 0."""
-    torch = sys.modules.get("torch")
-    get = getattr(torch._C, "_cuda_getCurrentRawStream", None) if torch is not None else None
-    return get(number) if get is not None else 0
+    global _raw_stream
+    if _raw_stream is None:
+        torch = sys.modules.get("torch")
+        if torch is None:  # it may come later
+            return 0
+        _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda number: 0)
+    return _raw_stream(number)
 
 
 class Device:

@@ -255,10 +255,9 @@ def run_on_gpu(kernel, grid, values, options):
     if stream is None:
         stream = _cuda.current_stream(kernel.gpu)
     pointer = _streams.get(stream)
-    if pointer is None:
+    if pointer is None:  # the table grows by a stream that nobody used before
         pointer = _streams[stream] = c.c_void_p(getattr(stream, "cuda_stream", stream))
     status = c.launch_on(kernel.handle, grid, values, kernel.count, pointer)
-    _cuda.in_use = True
     if not status and kernel.waits:
         status = c.lib.tn_kernel_wait(kernel.handle, pointer)
     if status:
@@ -345,6 +344,7 @@ class Compiled:
         c.lib.tn_kernel_describe(handle, ctypes.byref(info))
         self.num_warps, self.num_stages, self.cached, self.pointer_accesses = info.num_warps, info.num_stages, bool(info.cached), info.pointer_accesses
         self.gpu, self.waits = (info.device, bool(options.debug)) if info.device >= 0 else (None, False)
+        _cuda.in_use |= self.gpu is not None
         self.n_regs, self.n_spills, self.shared, self.machine = info.registers, info.spill_bytes, info.shared_bytes, info.machine.decode()
         self.metadata = types.SimpleNamespace(name=self.name, num_warps=info.num_warps, num_stages=info.num_stages, shared=info.shared_bytes)
         self.compile_seconds = info.front_seconds + info.lower_seconds + info.emit_seconds + info.link_seconds
