@@ -422,14 +422,36 @@ static int cost_of(lower *L, const tn_tvalue *v, tn_axis_search *search)
     return cost;
 }
 
+/* Registers of a thread, so that two CTAs at least are on a processor: one loads while the other computes. */
+static int64_t registers_a_thread(lower *L)
+{
+    enum { REGISTERS = 65536 /* a processor's */, RESIDENT = 1024 /* threads, which hide each other's waiting */, OTHERS = 24 /* needed besides */ };
+    return REGISTERS / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
+}
+
+static int64_t words_a_thread(lower *L, const tn_ttype *type) { return tn_ceildiv(elements_of(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
+
+bool gpu_had_better_wait(lower *L, const tn_tvalue *v)
+{
+    enum { MOST_SHARED = 160 << 10 };
+    const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
+    int64_t bytes = elements_of(&v->type) * ((tn_dtype_bits(v->type.dtype) + 7) / 8), wide = elements_of(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
+    int64_t words = words_a_thread(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
+    return d && d->sinks > 1 && !d->from_loop && words > registers_a_thread(L) && GPU(L)->shared + bytes <= MOST_SHARED;
+}
+
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
 {
-    enum { WORTH = 8, MOST_WORDS = 128 };
+    enum { WORTH = 8, MOST_LOADED = 128 /* registers */ };
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
     tn_axis_search search;
     search.n = 0;
-    if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop))
+    if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
-    int64_t words = elements_of(&v->type) / (GPU(L)->warps * 32) * tn_dtype_bits(v->type.dtype) / 32;
-    return words <= MOST_WORDS && cost_of(L, v, &search) >= WORTH;
+    int64_t words = words_a_thread(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
+    bool load = v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr); /* dearer to have again than anything */
+    if (words > (load ? MOST_LOADED : room))
+        return false;
+    GPU(L)->kept_words += words;
+    return true;
 }

@@ -92,8 +92,17 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
         int buffer = lower_accessed(L, op);
         gpu_touch_global(L, b, buffer, op, NULL, false);
         lower_scalar(L, b, op->result);
-    } else if (must_load_now(L, op) || gpu_is_worth_keeping(L, op->result)) {
-        keep(L, b, op->result);
+        return;
+    }
+    bool worth = gpu_is_worth_keeping(L, op->result);
+    if (!worth && !must_load_now(L, op))
+        return;
+    keep(L, b, op->result);
+    place *p = tn_map_get(&L->places, TN_KEY(op->result));
+    if (p && p->held && gpu_had_better_wait(L, op->result)) {
+        gpu_share(L, b, &op->result->type, p, NULL);
+        p->held->once = true;
+        TN_PUSH(&L->arena, &GPU(L)->once, p);
     }
 }
 

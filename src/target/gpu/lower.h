@@ -9,6 +9,7 @@
 typedef struct gpu_held {
     tn_layout layout;
     tn_lvalue *regs;
+    bool once, used; /* once: for the first nest that reads them; later ones read the buffer, so that the registers are free */
 } gpu_held;
 
 /* Register bits of a layout that walk one axis in steps that double, as one loop. Repeats of an axis are such a loop too. */
@@ -69,9 +70,11 @@ typedef struct gpu_lower {
     TN_VEC(touch) touched;      /* since the last barrier */
     TN_VEC(touch) log;          /* all, for loops */
     TN_VEC(touch) next;         /* what the nest that is being prepared will touch */
+    TN_VEC(place *) once;       /* whose registers are for one nest */
     TN_VEC(place *) shares;     /* that got a buffer, in order */
     TN_VEC(const tn_tvalue *) made; /* that got a place, though they are expressions */
     tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
+    int64_t kept_words;         /* registers of a thread that hold kept values */
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
@@ -103,7 +106,9 @@ bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *mu
 /* In which a tile is computed that goes to shared memory: where it is already, or as the memory lies that it is loaded from; *inner: its fastest axis. */
 bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out);
 void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout);
-/* Worth having in registers rather than computing once more. */
+/* A load that several nests want, and that would leave too few registers for two CTAs on a processor: it had better wait in shared memory. */
+bool gpu_had_better_wait(lower *L, const tn_tvalue *v);
+/* Worth having in registers rather than computing once more; if so, the registers count as taken. */
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v);
 
 /* ---- nest.c: registers, nests, shared memory, barriers --------------------------------------------------------------------- */

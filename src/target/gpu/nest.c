@@ -254,6 +254,16 @@ void gpu_close(lower *L, nest *n)
     assert(GPU(L)->nest == n);
     GPU(L)->nest = NULL;
     lower_close(L, n->scope);
+    gpu_lower *g = GPU(L);
+    size_t left = 0;
+    for (size_t i = 0; i < g->once.len; i++) {
+        place *p = g->once.at[i];
+        if (p->held->used)
+            p->held = NULL;
+        else
+            g->once.at[left++] = p;
+    }
+    g->once.len = left;
 }
 
 /* ---- registers ------------------------------------------------------------------------------------------------------------ */
@@ -352,7 +362,7 @@ place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_la
     }
     remark(L, type, layout, name);
     p->held = TN_NEW(&L->arena, gpu_held);
-    *p->held = (gpu_held){*layout, tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
+    *p->held = (gpu_held){.layout = *layout, .regs = tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
     return p;
 }
 
@@ -384,8 +394,10 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
 {
     const nest *n = GPU(L)->nest;
     axes of;
-    if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout))
+    if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout)) {
+        p->held->used = true;
         return tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
+    }
     assert(p->buffer); /* gpu_prepare has seen to it */
     return tn_l_load(b, p->buffer, lower_place_offset(b, p, type->rank, idx), 1, NULL, NULL);
 }
@@ -578,7 +590,7 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_ttype *type, place 
         for (size_t i = 0; i < n; i++)
             will_read(L, waiting[i]);
     }
-    if (p->held)
+    if (p->buffer && p->buffer->type.space == TN_SPACE_SHARED)
         will_read(L, shared_touch(p->buffer, false));
 }
 

@@ -178,15 +178,27 @@ static void combine_lanes(lower *L, tn_lbuilder *b, const folding *f, int bit)
     lower_close(L, s);
 }
 
-/* The number of a warp among those that hold parts of the same elements. */
-static tn_lvalue *part_number(lower *L, tn_lbuilder *b, const int *bits, int n)
+/* The number that these bits of the thread's number make, the first one lowest. */
+static tn_lvalue *bits_of_thread(lower *L, tn_lbuilder *b, const int *bits, int n)
 {
     tn_lvalue *sum = tn_l_index(b, 0);
-    for (int i = 0; i < n; i++) {
-        tn_lvalue *bit = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_shr_logical, GPU(L)->thread, tn_l_index(b, TN_LAYOUT_LANE_BITS + bits[i])), tn_l_index(b, 1));
-        sum = tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_shl, bit, tn_l_index(b, i)));
+    for (int i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && bits[i + run] == bits[i] + run; run++)
+            ;
+        tn_lvalue *part = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_shr_logical, GPU(L)->thread, tn_l_index(b, bits[i])), tn_l_index(b, (INT64_C(1) << run) - 1));
+        sum = tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_shl, part, tn_l_index(b, i)));
     }
     return sum;
+}
+
+/* Bits of the lane's number that do not matter to the layout. */
+static int free_lanes(const tn_layout *layout, int *out)
+{
+    int n = 0;
+    for (int i = 0; i < TN_LAYOUT_LANE_BITS; i++)
+        if (!layout->col[TN_LAYOUT_LANE + i])
+            out[n++] = i;
+    return n;
 }
 
 static tn_lvalue *part_offset(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, tn_lvalue *part, int64_t elements)
@@ -201,7 +213,8 @@ static tn_lvalue *part_offset(lower *L, tn_lbuilder *b, const folding *f, tn_lva
     return at;
 }
 
-/* Warps write what they have, and every thread combines all parts of its elements, in the order of warps. bits: of the warp's number, that differ. */
+/* Warps write what they have. Then lanes that hold the same elements read a part each and exchange, if there are as many; else every thread combines all
+ * parts, in the order of warps. bits: of the warp's number, that differ, as bits of the thread's. */
 static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int *bits, int nbits)
 {
     int64_t elements = 1, parts = INT64_C(1) << nbits;
@@ -218,19 +231,22 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
     gpu_open(L, &in, &f->result, &n);
     tn_layout writers = f->result; /* a part's warp is no replica */
     for (int i = 0; i < nbits; i++)
-        writers.col[TN_LAYOUT_WARP + bits[i]] = UINT32_C(1) << 31;
-    tn_lvalue *at = part_offset(L, &in, f, n.idx, part_number(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &in, &writers);
+        writers.col[TN_LAYOUT_LANE + bits[i]] = UINT32_C(1) << 31;
+    tn_lvalue *at = part_offset(L, &in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &in, &writers);
     for (int i = 0; i < f->n; i++)
         tn_l_store(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
     gpu_close(L, &n);
 
     for (int i = 0; i < f->n; i++)
         gpu_touch_shared(L, b, shared[i], false);
+    int free[TN_LAYOUT_LANE_BITS], nfree = free_lanes(&f->result, free);
+    bool by_lanes = nbits > 1 && nfree >= nbits;
     in = *b;
     gpu_open(L, &in, &f->result, &n);
-    for (int64_t p = 0; p < parts; p++) {
+    for (int64_t p = 0; p < (by_lanes ? 1 : parts); p++) {
         element x[MOST_VALUES] = {{NULL, NULL}};
-        tn_lvalue *from = part_offset(L, &in, f, n.idx, tn_l_index(&in, p), elements);
+        tn_lvalue *part = by_lanes ? bits_of_thread(L, &in, free, nbits) : tn_l_index(&in, p);
+        tn_lvalue *from = part_offset(L, &in, f, n.idx, part, elements);
         for (int i = 0; i < f->n; i++) {
             x[i] = (element){tn_l_load(&in, shared[i], from, 1, NULL, NULL), NULL};
             if (p == 0)
@@ -240,6 +256,8 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
             combine_into(L, &in, f, n.reg, x);
     }
     gpu_close(L, &n);
+    for (int i = 0; by_lanes && i < nbits; i++)
+        combine_lanes(L, b, f, free[i]);
 }
 
 /* Threads' partial results become the result, in every thread that holds an element of it. */
@@ -251,7 +269,7 @@ static void combine_threads(lower *L, tn_lbuilder *b, const folding *f)
         if (parts && i < TN_LAYOUT_LANE_BITS)
             combine_lanes(L, b, f, i);
         else if (parts)
-            warp[nwarp++] = i - TN_LAYOUT_LANE_BITS;
+            warp[nwarp++] = i;
     }
     if (nwarp)
         combine_warps(L, b, f, warp, nwarp);
