@@ -124,9 +124,49 @@ static void test_computed(void **state)
     run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", tiles, TN_COUNT(tiles));
 }
 
+/* Two products in a loop with a softmax between: operands are copied ahead of the loop's turns, probabilities stay in registers as the second one's left operand,
+ * and its accumulators start at what the loop carries. */
+static const char *const attention =
+    "kernel @attention(%q: bf16[q*32] read align 16, %k: bf16[s*32] read align 16, %v: bf16[s*32] read align 16, %y: bf16[q*32] write) grid(%p : q by $M) {\n"
+    "  view %Q = %q : [q, 32] strides [32, 1]\n  view %K = %k : [32, s] strides [1, 32]\n  view %V = %v : [s, 32] strides [32, 1]\n"
+    "  view %Y = %y : [q, 32] strides [32, 1]\n  %zero = const 0 : i64\n  %ss = size s : i64\n  %lowest = const -inf : $M x f32\n  %none = const 0 : $M x f32\n"
+    "  %empty = const 0 : $M x 32 x f32\n  %step = const #N : i64\n  %qt = load %Q[%p + @0, %zero + @1] : $M x 32 x bf16\n"
+    "  %m, %l, %acc = for (%j = %zero to %ss by %step) carry (%m0 = %lowest: $M x f32, %l0 = %none: $M x f32, %a0 = %empty: $M x 32 x f32)"
+    " : $M x f32, $M x f32, $M x 32 x f32 {\n"
+    "    %kt = load %K[%zero + @0, %j + @1] : 32 x $N x bf16\n    %dots = dot %qt, %kt : $M x $N x f32\n    %js = range %j : $N x i64\n"
+    "    %jb = broadcast %js axes [1] : $M x $N x i64\n    %sb = broadcast %ss axes [] : $M x $N x i64\n    %ok = lt %jb, %sb : $M x $N x bool\n"
+    "    %far = const -inf : $M x $N x f32\n    %scores = select %ok, %dots, %far : $M x $N x f32\n"
+    "    %m1 = reduce %scores axes [1] order any identity [-inf] : $M x f32 combine (%x: f32, %z: f32) {\n      %w = max %x, %z : f32\n      yield %w\n    }\n"
+    "    %m2 = max %m0, %m1 : $M x f32\n    %mb = broadcast %m2 axes [0] : $M x $N x f32\n    %d = sub %scores, %mb : $M x $N x f32\n    %e = exp %d : $M x $N x f32\n"
+    "    %dm = sub %m0, %m2 : $M x f32\n    %scale = exp %dm : $M x f32\n"
+    "    %sum = reduce %e axes [1] order any identity [0] : $M x f32 combine (%x: f32, %z: f32) {\n      %w = add %x, %z : f32\n      yield %w\n    }\n"
+    "    %l1 = fma %l0, %scale, %sum : $M x f32\n    %vt = load %V[%j + @0, %zero + @1] : $N x 32 x bf16\n    %eb = cast %e : $M x $N x bf16\n"
+    "    %pv = dot %eb, %vt : $M x 32 x f32\n    %sc = broadcast %scale axes [0] : $M x 32 x f32\n    #X\n    yield %m2, %l1, %a1\n  }\n"
+    "  %lb = broadcast %l axes [0] : $M x 32 x f32\n  %o = div %acc, %lb : $M x 32 x f32\n  %ob = cast %o : $M x 32 x bf16\n  store %Y[%p + @0, %zero + @1], %ob\n}\n";
+
+static void test_attention(void **state)
+{
+    static const char *const sums[] = {"%as = mul %a0, %sc : $M x 32 x f32\n    %a1 = add %as, %pv : $M x 32 x f32", "%a1 = fma %a0, %sc, %pv : $M x 32 x f32",
+                                       "%as = mul %a0, %sc : $M x 32 x f32\n    %b1 = add %pv, %pv : $M x 32 x f32\n    %a1 = fma %b1, %sc, %as : $M x 32 x f32"};
+    static const int64_t shapes[][5] = {{40, 70, 32, 32, 2}, {64, 96, 64, 32, 4}, {20, 50, 16, 64, 4}, {33, 8, 64, 16, 2}};
+    tn_arena arena = {0};
+    (void)state;
+    for (size_t s = 0; s < TN_COUNT(sums); s++)
+        for (size_t i = 0; i < TN_COUNT(shapes); i++) {
+            const int64_t *shape = shapes[i];
+            const char *n = tn_format(&arena, "%lld", (long long)shape[3]);
+            const char *const by[][2] = {{"#X", sums[s]}, {"#N", n}};
+            variant v = {.size = {{"q", shape[0]}, {"s", shape[1]}}, .bind = {{"$M", shape[2]}, {"$N", shape[3]}}};
+            if (i == 1)
+                v.set[0] = (setting){"stages", 2};
+            assert_int_equal(check_gpu_kernel(replaced(&arena, attention, by, TN_COUNT(by)), &v, (int)shape[4], i), TN_OK);
+        }
+    tn_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar),
-                                       cmocka_unit_test(test_computed)};
+                                       cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

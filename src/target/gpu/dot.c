@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STAGES = 8 };
-
 static const gpu_mma instructions[] = {
     {TN_BF16, TN_F32, "mma_m16n8k16_bf16"},
     {TN_F16, TN_F32, "mma_m16n8k16_f16"},
@@ -32,8 +30,8 @@ typedef struct product {
     tn_layout layout;
     gpu_operand operand[2];
     place *acc;
-    int stages;
-    int ahead;            /* strips that are copied before they are needed */
+    bool copied;          /* a ring of copies feeds it */
+    bool behind;          /* copies come behind a strip's products, which run on into the next turn */
 } product;
 
 static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
@@ -146,11 +144,20 @@ static product product_of(lower *L, const tn_top *op)
     return p;
 }
 
+bool gpu_has_instruction(lower *L, const tn_top *dot) { return product_of(L, dot).mma != NULL; }
+
 void gpu_survey_dot(lower *L, const tn_top *dot)
 {
     product p = product_of(L, dot);
-    if (p.mma)
-        gpu_set_class_layout(L, &dot->result->type, &p.layout);
+    if (!p.mma)
+        return;
+    gpu_set_class_layout(L, &dot->result->type, &p.layout);
+    if (is_in_chain(dot)) { /* what goes along with its rows (maxima, sums) lies where they do */
+        tn_ttype rows = dot->result->type;
+        tn_layout layout = tn_layout_restrict(&p.layout, 1, (int[]){0});
+        rows.rank = 1;
+        gpu_set_class_layout(L, &rows, &layout);
+    }
 }
 
 /* ---- by instructions ---------------------------------------------------------------------------------------------------------- */
@@ -228,7 +235,7 @@ static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
     o->fragments = fragments;
 }
 
-static void give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages)
+void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages)
 {
     enum { ALIGN = 1024 };
     GPU(L)->shared = (GPU(L)->shared + ALIGN - 1) / ALIGN * ALIGN;
@@ -247,7 +254,7 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         if (o->fragments)
             continue;
         if (!o->buffer)
-            give_buffer(L, b, o, 1);
+            gpu_give_buffer(L, b, o, 1);
         gpu_fill_operand(L, b, o);
         if (p->group_columns)
             tn_l_machine(b, "fence_async", NULL, 0);
@@ -311,7 +318,7 @@ static void add_strip(lower *L, tn_lbuilder *b, product *p)
             return;
         }
         multiply_by_groups(L, b, p);
-        if (!p->stages)
+        if (!p->copied)
             end_groups(b, p);
     } else {
         multiply_add(L, b, p);
@@ -320,9 +327,10 @@ static void add_strip(lower *L, tn_lbuilder *b, product *p)
 
 static void body_of_fold(lower *L, tn_lbuilder *b, const product *p)
 {
+    const tn_top *outer = GPU(L)->product;
     GPU(L)->product = p->dot;
     gpu_block(L, b, p->op->region[0]);
-    GPU(L)->product = NULL;
+    GPU(L)->product = outer;
 }
 
 static void open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -350,105 +358,53 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------------------------ */
 
-static int64_t most_shared(const lower *L) { return architecture(L) >= 90 ? 227 << 10 : 163 << 10; }
+int64_t gpu_most_shared(const lower *L) { return architecture(L) >= 90 ? 227 << 10 : 163 << 10; }
 
-/* How many strips there is room for. */
-static void plan_stages(lower *L, product *p)
+/* Which operands are copied, and how far ahead. */
+static gpu_ring ring_of(lower *L, product *p)
 {
-    enum { STAGES = 3, SLACK = 2048 /* for alignment */ };
-    int64_t wanted = tn_schedule_get(&L->kernel->schedule, p->op->label ? p->op->label : "", "stages", tn_schedule_get(&L->kernel->schedule, "", "stages", STAGES));
-    int64_t bytes = 0, other = GPU(L)->shared + SLACK;
+    gpu_ring r = {.index = &p->op->region[0]->arg[0]};
+    int64_t other = 0;
     for (int i = 0; i < 2; i++) {
-        gpu_plan_copies(L, p->op, &p->operand[i]);
-        *(p->operand[i].width ? &bytes : &other) += gpu_operand_elements(&p->operand[i]) * p->operand[i].bytes;
+        gpu_operand *o = &p->operand[i];
+        gpu_plan_copies(L, p->op, o);
+        if (o->width)
+            r.operand[r.n++] = o;
+        else
+            other += gpu_operand_elements(o) * o->bytes;
     }
-    p->stages = bytes ? (int)tn_max(0, tn_min(tn_min(wanted, MOST_STAGES), (most_shared(L) - other) / bytes)) : 0;
-    bool registers = !p->operand[0].width || !p->operand[1].width;
-    p->ahead = p->stages - (p->group_columns && !registers ? 2 : 1);
-    if (p->ahead < 1) {
-        p->stages = 0;
-        for (int i = 0; i < 2; i++)
-            p->operand[i].width = 0;
-    }
+    p->behind = p->group_columns && r.n == 2;
+    gpu_fit_ring(L, &r, p->op->label, other, p->behind ? 2 : 1);
+    p->copied = r.n > 0;
+    return r;
 }
 
-static void copy_strip(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *k, tn_lvalue *limit, tn_lvalue *stage)
+static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *ring)
 {
-    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, k, limit))->region[0]);
-    scope s = lower_open(L);
-    lower_memo(L, &p->op->region[0]->arg[0], NULL, (element){k, NULL});
-    for (int i = 0; i < 2; i++)
-        if (p->operand[i].width)
-            gpu_copy_operand(L, &in, &p->operand[i], scaled(&in, stage, gpu_operand_elements(&p->operand[i])));
-    lower_close(L, s);
-    tn_l_machine(b, "copy_commit", NULL, 0);
-}
-
-static tn_lvalue *next_stage(tn_lbuilder *b, tn_lvalue *stage, int stages)
-{
-    tn_lvalue *next = plus(b, stage, tn_l_index(b, 1));
-    return tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, stages)), tn_l_index(b, 0), next);
-}
-
-static void touch_ring(lower *L, tn_lbuilder *b, const product *p, bool write)
-{
-    for (int i = 0; i < 2; i++) {
-        const tn_top *load = p->operand[i].value->def;
-        if (!p->operand[i].width)
-            continue;
-        gpu_touch_shared(L, b, p->operand[i].buffer, write);
-        gpu_touch_global(L, b, load->view->buffer, load, NULL, false);
-    }
-}
-
-static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p)
-{
-    int64_t step = p->op->step[0].size;
-    bool behind = p->group_columns && p->stages - p->ahead == 2;
-    tn_lvalue *limit = lower_scalar(L, b, p->op->operand[0]), *zero = tn_l_index(b, 0);
-    for (int i = 0; i < 2; i++)
-        if (p->operand[i].width)
-            give_buffer(L, b, &p->operand[i], p->stages);
-    touch_ring(L, b, p, true);
-    tn_lvalue *reads = tn_l_alloc(b, "reads", TN_I64, TN_SPACE_REG, 1), *writes = tn_l_alloc(b, "writes", TN_I64, TN_SPACE_REG, 1);
-    tn_l_store(b, reads, zero, zero, NULL);
-    tn_l_store(b, writes, zero, tn_l_index(b, p->ahead), NULL);
-    for (int i = 0; i < p->ahead; i++)
-        copy_strip(L, b, p, tn_l_index(b, i * step), limit, tn_l_index(b, i));
-
-    tn_lop *loop = tn_l_for(b, "k0", zero, limit, tn_l_index(b, step), TN_FOR_SERIAL);
+    tn_lvalue *zero = tn_l_index(b, 0);
+    gpu_set_loop(ring, zero, lower_scalar(L, b, p->op->operand[0]), tn_l_index(b, p->op->step[0].size));
+    gpu_start_ring(L, b, ring);
+    tn_lop *loop = tn_l_for(b, "k0", zero, ring->limit, ring->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
     scope s = lower_open(L);
     region r = gpu_enter(L);
-    tn_l_machine(&in, "copy_wait", (tn_lvalue *[]){tn_l_index(&in, p->ahead - 1)}, 1);
-    if (p->group_columns)
-        tn_l_machine(&in, "fence_async", NULL, 0);
-    gpu_barrier(L, &in);
-    tn_lvalue *from = tn_l_load(&in, reads, zero, 1, NULL, NULL), *to = tn_l_load(&in, writes, zero, 1, NULL, NULL);
-    tn_l_store(&in, reads, zero, next_stage(&in, from, p->stages), NULL);
-    tn_l_store(&in, writes, zero, next_stage(&in, to, p->stages), NULL);
-    if (!behind)
-        copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, p->ahead * step)), limit, to);
-    lower_memo(L, &p->op->region[0]->arg[0], NULL, (element){k, NULL});
+    gpu_wait_for_turn(L, &in, ring, p->group_columns > 0);
+    if (!p->behind)
+        gpu_copy_ahead(L, &in, ring, k);
+    lower_memo(L, ring->index, NULL, (element){k, NULL});
     body_of_fold(L, &in, p);
-    for (int i = 0; i < 2; i++)
-        if (p->operand[i].width)
-            p->operand[i].stage = scaled(&in, from, gpu_operand_elements(&p->operand[i]));
     if (L->status == TN_OK)
         add_strip(L, &in, p);
-    if (behind) { /* the products of the strip before are done in this thread's group, so in all after the next barrier */
-        copy_strip(L, &in, p, plus(&in, k, tn_l_index(&in, p->ahead * step)), limit, to);
-        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
-    } else if (p->group_columns) {
-        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){zero}, 1);
-    }
+    if (p->behind) /* the products of the strip before are done in this thread's group, so in all after the next barrier */
+        gpu_copy_ahead(L, &in, ring, k);
+    if (p->group_columns)
+        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, p->behind)}, 1);
     gpu_leave(L, &in, r);
     lower_close(L, s);
     if (p->group_columns)
         end_groups(b, p);
-    tn_l_machine(b, "copy_wait", (tn_lvalue *[]){zero}, 1);
-    touch_ring(L, b, p, true); /* nobody may use its bytes before all have met */
+    gpu_end_ring(L, b, ring);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
@@ -461,6 +417,72 @@ static void clear(lower *L, tn_lbuilder *b, const product *p)
     tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
     (void)L;
     tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
+}
+
+/* Every element exists, as far as one can tell without looking at memory. */
+static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
+{
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    const tn_top *op = v->def;
+    if (--*budget < 0 || (p && (p->kept || p->present)))
+        return false;
+    if (p || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size)
+        return true;
+    if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_whole(L, op->operand[i], budget))
+            return false;
+    return true;
+}
+
+static bool is_before(const tn_tvalue *v, const tn_top *op)
+{
+    for (const tn_top *at = op->next; at; at = at->next)
+        if (v->def == at)
+            return false;
+    return v->def != op;
+}
+
+/* The one operation that uses the dot, if it adds it to what is there before it (`acc + dot`, `x * y + dot`): the accumulators start at that. */
+static const tn_top *addition(lower *L, const product *p)
+{
+    const tn_top *user = NULL, *dot = p->dot;
+    int uses = 0, budget = LOWER_BUDGET;
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(dot->result)) = (void *)(uintptr_t)dot;
+    for (const tn_top *op = dot->next; op; op = op->next) {
+        int before = uses;
+        for (int i = 0; i < op->noperands; i++)
+            uses += op->operand[i] == dot->result;
+        if (uses > before)
+            user = op;
+        else if (lower_depends_on(op, &marked))
+            return NULL;
+    }
+    bool adds = user && uses == 1 && user->code == TN_T_map && (user->fn == TN_S_add || (user->fn == TN_S_fma && user->operand[2] == dot->result));
+    if (!adds || p->sum != dot->result->type.dtype)
+        return NULL;
+    for (int i = 0; i < user->noperands; i++)
+        if (user->operand[i] != dot->result && (!is_before(user->operand[i], dot) || !is_whole(L, user->operand[i], &budget)))
+            return NULL;
+    return user;
+}
+
+static void start_at(lower *L, tn_lbuilder *b, const product *p, const tn_top *user)
+{
+    if (user->fn == TN_S_add) {
+        gpu_materialise_into(L, b, user->operand[user->operand[0] == p->dot->result], p->acc);
+        return;
+    }
+    nest n;
+    for (int i = 0; i < 2; i++)
+        gpu_prepare_own(L, b, user->operand[i], &p->layout);
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &p->layout, &n);
+    tn_lvalue *x = lower_element(L, &in, user->operand[0], n.idx).value, *y = lower_element(L, &in, user->operand[1], n.idx).value;
+    tn_l_store(&in, p->acc->held->regs, n.reg, tn_l_fn2(&in, TN_S_mul, x, y), NULL);
+    gpu_close(L, &n);
 }
 
 /* Sums that were kept in a wider type become the result's. */
@@ -487,19 +509,29 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_ttype sums = dot->result->type;
     sums.dtype = p.sum;
     p.acc = gpu_new_place(L, b, &sums, &p.layout, "acc");
-    clear(L, b, &p);
+    const tn_top *user = op == dot ? addition(L, &p) : NULL;
+    if (user)
+        start_at(L, b, &p, user);
+    else
+        clear(L, b, &p);
     int64_t shared = GPU(L)->shared;
     if (op == dot) {
+        for (int i = 0; p.mma && i < 2; i++) {
+            const gpu_operand *ready = gpu_ready_operand(L, dot->operand[i], i == 0);
+            if (ready)
+                p.operand[i] = *ready;
+        }
         add_strip(L, b, &p);
     } else {
+        gpu_ring ring = {.n = 0};
         if (p.mma && op->nranges == 1)
-            plan_stages(L, &p);
-        if (p.stages)
-            add_strips_ahead(L, b, &p);
+            ring = ring_of(L, &p);
+        if (ring.n)
+            add_strips_ahead(L, b, &p, &ring);
         else
             add_strips(L, b, &p);
         GPU(L)->shared = shared; /* what was made inside is not there behind it */
     }
     if (L->status == TN_OK)
-        lower_set_place(L, op->result, narrowed(L, b, &p));
+        lower_set_place(L, user ? user->result : op->result, narrowed(L, b, &p));
 }

@@ -53,4 +53,27 @@ typedef struct gpu_matrix {
 gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group, tn_lvalue *k);
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k);
 
+/* A buffer of its own in shared memory for that many tiles. */
+void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages);
+int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */
+bool gpu_has_instruction(lower *L, const tn_top *dot);
+
+/* ---- pipeline.c: operands that are copied turns of a loop ahead -------------------------------------------------------------- */
+enum { GPU_RING = 8 };
+struct gpu_ring {
+    gpu_operand *operand[GPU_RING];
+    int n;
+    const tn_tvalue *index;          /* of the loop in the Tile IR */
+    tn_lvalue *first, *limit, *step; /* its values */
+    int stages, ahead;
+    tn_lvalue *reads, *writes;
+};
+/* As many stages as the schedule wants and there is room for, `other` bytes left; `kept` of them are not copied ahead. None: the ring becomes empty. */
+void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept);
+/* First in a turn: its copies are there, for all threads; groups: wgmma will read them. */
+void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r, bool groups);
+void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);
+/* The operand, if the loop around has copied it for this turn. */
+const gpu_operand *gpu_ready_operand(lower *L, const tn_tvalue *v, bool left);
+
 #endif

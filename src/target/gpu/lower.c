@@ -221,8 +221,11 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
     place *state[TN_TILE_CARRIED];
+    tn_tvalue *like[TN_TILE_CARRIED];
+    for (int i = 0; i < n; i++) /* who wants them in the loop knows better than what they start at */
+        like[i] = tn_map_get(&GPU(L)->demands, TN_KEY(&op->region[0]->arg[1 + i])) ? &op->region[0]->arg[1 + i] : op->operand[3 + i];
     tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
-    if (!new_state(L, b, op, op->operand + 3, state, "carried"))
+    if (!new_state(L, b, op, like, state, "carried"))
         return;
     for (int i = 0; i < n; i++)
         gpu_materialise_into(L, b, op->operand[3 + i], state[i]);
@@ -230,10 +233,18 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     if (!tn_l_is_const(step, &by)) /* a user's, at launch: one that does not go up would never end */
         hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, step, tn_l_const(b, tn_lscalar(step->type.dtype), tn_number_from_int(step->type.dtype, 0))),
                       tn_l_cast(b, hi, TN_I64), tn_l_cast(b, lo, TN_I64));
-    tn_lop *loop = tn_l_for(b, "i", tn_l_cast(b, lo, TN_I64), tn_l_cast(b, hi, TN_I64), tn_l_cast(b, step, TN_I64), TN_FOR_SERIAL);
+    lo = tn_l_cast(b, lo, TN_I64), hi = tn_l_cast(b, hi, TN_I64), step = tn_l_cast(b, step, TN_I64);
+    gpu_ring *ring = gpu_ring_of_loop(L, op);
+    if (ring) {
+        gpu_set_loop(ring, lo, hi, step);
+        gpu_start_ring(L, b, ring);
+    }
+    tn_lop *loop = tn_l_for(b, "i", lo, hi, step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     scope s = lower_open(L);
     region r = gpu_enter(L);
+    if (ring)
+        gpu_run_ring(L, &in, ring, loop->region[0]->arg);
     lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
     bind_state(L, op->region[0]->arg + 1, state, n);
     gpu_block(L, &in, op->region[0]);
@@ -241,6 +252,8 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         carry(L, &in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
     gpu_leave(L, &in, r);
     lower_close(L, s);
+    if (ring)
+        gpu_end_ring(L, b, ring);
     bind_state(L, op->result, state, n);
 }
 
@@ -431,7 +444,8 @@ tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}};
     lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
-    state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = &L->arena;
+    state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = state.ready.arena =
+        &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
     return lower_run(L, out);
 }

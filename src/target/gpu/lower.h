@@ -78,6 +78,7 @@ typedef struct gpu_lower {
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
+    tn_map ready;               /* tn_tvalue -> gpu_operand that a loop copies ahead */
     const tn_top *product;      /* the dot that the fold around it computes */
 } gpu_lower;
 
@@ -167,6 +168,13 @@ void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce, fold */
 /* ---- dot.c ----------------------------------------------------------------------------------------------------------------- */
 bool gpu_is_dot_fold(const tn_top *fold); /* adds up what one dot in it gives, and nothing else */
 void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op); /* dot, or such a fold */
+/* Operands of products in a `for` that can be copied ahead of its turns; NULL: none. Before the loop its first value, limit and step are filled in. */
+typedef struct gpu_ring gpu_ring;
+gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop);
+void gpu_start_ring(lower *L, tn_lbuilder *b, gpu_ring *r);                     /* before the loop */
+void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);     /* first in its body */
+void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r);                 /* behind it */
+void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *step);
 void gpu_survey_dot(lower *L, const tn_top *dot);         /* tiles of its result's shape get the layout of its accumulators */
 
 #endif

@@ -1,0 +1,167 @@
+/* Operands of products that are copied to shared memory some turns of a loop before they are needed: a ring of buffers for each.
+ *
+ *     copies for turns 0 … ahead - 1
+ *     loop: wait until this turn's are there; barrier; copies for the turn `ahead` later, to where nobody reads any more; the products
+ *
+ * A turn's copies are one group for the hardware, whether there is anything left to copy or not. Where products of a turn may still run in the next one (wgmma),
+ * the ring has one buffer more than that, and the copies come behind the products. */
+#include "target/gpu/dot.h"
+
+static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
+static tn_lvalue *scaled(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
+
+void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept)
+{
+    enum { STAGES = 3, MOST = 8, SLACK = 2048 /* for alignment */ };
+    const tn_schedule *schedule = &L->kernel->schedule;
+    int64_t wanted = tn_schedule_get(schedule, label ? label : "", "stages", tn_schedule_get(schedule, "", "stages", STAGES));
+    int64_t bytes = 0, room = gpu_most_shared(L) - GPU(L)->shared - SLACK - other;
+    for (int i = 0; i < r->n; i++)
+        bytes += gpu_operand_elements(r->operand[i]) * r->operand[i]->bytes;
+    r->stages = bytes && room > 0 ? (int)tn_min(tn_min(wanted, MOST), room / bytes) : 0;
+    r->ahead = r->stages - kept;
+    for (int i = 0; r->ahead < 1 && i < r->n; i++)
+        r->operand[i]->width = 0;
+    if (r->ahead < 1)
+        r->n = r->stages = 0;
+}
+
+static void copy_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *index, tn_lvalue *stage)
+{
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, index, r->limit))->region[0]);
+    scope s = lower_open(L);
+    lower_memo(L, r->index, NULL, (element){index, NULL});
+    for (int i = 0; i < r->n; i++)
+        gpu_copy_operand(L, &in, r->operand[i], scaled(&in, stage, gpu_operand_elements(r->operand[i])));
+    lower_close(L, s);
+    tn_l_machine(b, "copy_commit", NULL, 0);
+}
+
+/* Its bytes are touched, in ways that barriers of its own keep apart while the loop runs. */
+static void touch_ring(lower *L, tn_lbuilder *b, const gpu_ring *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const tn_top *load = r->operand[i]->value->def;
+        gpu_touch_shared(L, b, r->operand[i]->buffer, true);
+        gpu_touch_global(L, b, load->view->buffer, load, NULL, false);
+    }
+}
+
+void gpu_start_ring(lower *L, tn_lbuilder *b, gpu_ring *r)
+{
+    tn_lvalue *zero = tn_l_index(b, 0);
+    for (int i = 0; i < r->n; i++)
+        gpu_give_buffer(L, b, r->operand[i], r->stages);
+    touch_ring(L, b, r);
+    r->reads = tn_l_alloc(b, "reads", TN_I64, TN_SPACE_REG, 1);
+    r->writes = tn_l_alloc(b, "writes", TN_I64, TN_SPACE_REG, 1);
+    tn_l_store(b, r->reads, zero, zero, NULL);
+    tn_l_store(b, r->writes, zero, tn_l_index(b, r->ahead), NULL);
+    for (int i = 0; i < r->ahead; i++)
+        copy_turn(L, b, r, plus(b, r->first, scaled(b, r->step, i)), tn_l_index(b, i));
+}
+
+static tn_lvalue *take_stage(tn_lbuilder *b, tn_lvalue *counter, int stages)
+{
+    tn_lvalue *zero = tn_l_index(b, 0), *stage = tn_l_load(b, counter, zero, 1, NULL, NULL), *next = plus(b, stage, tn_l_index(b, 1));
+    tn_l_store(b, counter, zero, tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, stages)), zero, next), NULL);
+    return stage;
+}
+
+void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r, bool groups)
+{
+    tn_l_machine(b, "copy_wait", (tn_lvalue *[]){tn_l_index(b, r->ahead - 1)}, 1);
+    if (groups)
+        tn_l_machine(b, "fence_async", NULL, 0);
+    gpu_barrier(L, b);
+    tn_lvalue *stage = take_stage(b, r->reads, r->stages);
+    for (int i = 0; i < r->n; i++)
+        r->operand[i]->stage = scaled(b, stage, gpu_operand_elements(r->operand[i]));
+}
+
+void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
+{
+    copy_turn(L, b, r, plus(b, index, scaled(b, r->step, r->ahead)), take_stage(b, r->writes, r->stages));
+}
+
+void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *step)
+{
+    r->first = first;
+    r->limit = limit;
+    r->step = step;
+}
+
+void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
+{
+    gpu_wait_for_turn(L, b, r, false);
+    gpu_copy_ahead(L, b, r, index);
+}
+
+void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r)
+{
+    tn_l_machine(b, "copy_wait", (tn_lvalue *[]){tn_l_index(b, 0)}, 1);
+    touch_ring(L, b, r); /* nobody may use its bytes before all have met */
+    for (int i = 0; i < r->n; i++)
+        *tn_map_at(&GPU(L)->ready, TN_KEY(r->operand[i]->value)) = NULL;
+}
+
+/* ---- loops of users ------------------------------------------------------------------------------------------------------- */
+
+/* Computed from the loop's index and what is known before the loop. */
+static bool follows_index(const tn_tvalue *v, const tn_top *loop, int *budget)
+{
+    const tn_top *op = v->def;
+    if (--*budget < 0)
+        return false;
+    if (!op)
+        return v->block != loop->region[0] || v == loop->region[0]->arg;
+    if (op->block != loop->region[0])
+        return true;
+    if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_const && op->code != TN_T_size && op->code != TN_T_assume)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!follows_index(op->operand[i], loop, budget))
+            return false;
+    return true;
+}
+
+static bool may_copy(const tn_top *load, const tn_top *loop)
+{
+    if (!load || load->code != TN_T_load || load->block != loop->region[0])
+        return false;
+    for (int d = 0; d < load->view->rank; d++) {
+        int budget = LOWER_BUDGET;
+        if (!follows_index(load->subscript[d].value, loop, &budget))
+            return false;
+    }
+    return true;
+}
+
+static void find_synchronisation(void *context, tn_top *op) { *(bool *)context |= lower_synchronises(op); }
+
+gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
+{
+    enum { OTHER = 56 << 10 }; /* bytes for what else the loop shares */
+    gpu_ring *r = TN_NEW(&L->arena, gpu_ring);
+    bool synchronises = false;
+    tn_tile_walk(loop->region[0], find_synchronisation, &synchronises);
+    r->index = loop->region[0]->arg;
+    for (const tn_top *dot = loop->region[0]->first; dot && !synchronises; dot = dot->next)
+        for (int i = 0; dot->code == TN_T_dot && gpu_has_instruction(L, dot) && i < 2; i++) {
+            gpu_operand o;
+            void **ready = tn_map_at(&GPU(L)->ready, TN_KEY(dot->operand[i]));
+            if (*ready || r->n == GPU_RING || !may_copy(dot->operand[i]->def, loop) || !gpu_operand_of(L, dot, i, &o))
+                continue;
+            gpu_plan_copies(L, loop, &o);
+            if (o.width)
+                *ready = r->operand[r->n++] = tn_memdup(&L->arena, &o, sizeof o);
+        }
+    gpu_fit_ring(L, r, loop->label, OTHER, 1);
+    return r->n ? r : NULL;
+}
+
+const gpu_operand *gpu_ready_operand(lower *L, const tn_tvalue *v, bool left)
+{
+    const gpu_operand *o = tn_map_get(&GPU(L)->ready, TN_KEY(v));
+    return o && o->width && o->left == left && o->stage ? o : NULL;
+}
