@@ -1,8 +1,10 @@
-/* tenon bench: how long a run takes. Compilation is timed once; then runs for --seconds after a warm-up of a tenth of it. */
+/* tenon bench: how long a run takes. Compilation is timed once; then runs for --seconds after a warm-up of a tenth of it. On a GPU inputs and outputs lie there,
+ * and a run takes what events before and after it say. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "run/run.h"
 
 enum { MOST_RUNS = 1 << 20 };
 
@@ -19,7 +21,7 @@ static tn_status run_for(tn_context *context, const DLTensor *inputs, size_t nin
     for (*runs = 0; *runs < MOST_RUNS && (*runs == 0 || tn_seconds() < end); (*runs)++) {
         double start = tn_seconds();
         TN_TRY(tn_run(context, inputs, ninputs, outputs, noutputs));
-        times[*runs] = tn_seconds() - start;
+        times[*runs] = tn_state_seconds(context) >= 0 ? tn_state_seconds(context) : tn_seconds() - start;
     }
     return TN_OK;
 }
@@ -42,6 +44,30 @@ static tn_status measure(cli *c, tn_context *context, const DLTensor *inputs, si
     return status == TN_OK ? tn_memory_needed(context, inputs, ninputs, &m->memory) : status;
 }
 
+/* Copies of the inputs on the GPU, and outputs that are to be allocated there. */
+static tn_status move_to_gpu(tn_context *context, int device, const DLTensor *inputs, size_t ninputs, DLTensor *moved, DLTensor *outputs, size_t noutputs)
+{
+    for (size_t i = 0; i < ninputs; i++)
+        TN_TRY(tn_tensor_upload(context, &inputs[i], &moved[i]));
+    for (size_t i = 0; i < noutputs; i++)
+        outputs[i].device = (DLDevice){TN_DEVICE_CUDA, device};
+    tn_state_time_runs(context, true);
+    return TN_OK;
+}
+
+static tn_status measure_there(cli *c, tn_context *context, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs, measurement *m)
+{
+    if (m->info.device < 0)
+        return measure(c, context, inputs, ninputs, outputs, noutputs, m);
+    DLTensor *moved = TN_NEW_ARRAY(&c->session->arena, DLTensor, ninputs + 1);
+    tn_status status = move_to_gpu(context, m->info.device, inputs, ninputs, moved, outputs, noutputs);
+    if (status == TN_OK)
+        status = measure(c, context, moved, ninputs, outputs, noutputs, m);
+    for (size_t i = 0; i < ninputs; i++)
+        tn_tensor_free(&moved[i]);
+    return status;
+}
+
 static size_t peak_bytes(const measurement *m)
 {
     return m->memory.arena + m->memory.scratch + m->memory.inputs + m->memory.outputs + m->info.constant_bytes + m->info.packed_bytes;
@@ -57,8 +83,8 @@ static void print_json(const cli *c, const tn_context *context, const measuremen
     printf("{\"model\": ");
     cli_print_json_text(c->file);
     printf(", \"median_ms\": %.6f, \"min_ms\": %.6f, \"compile_ms\": %.3f, \"peak_bytes\": %zu, \"arena_bytes\": %zu, \"arena_lower_bound\": %zu, "
-           "\"runs\": %zu, \"threads\": %d, \"machine\": \"%s\", \"kernels\": [",
-           m->median * 1e3, m->least * 1e3, m->compile * 1e3, peak_bytes(m), m->memory.arena, m->memory.lower_bound, m->runs, m->info.threads, m->info.machine);
+           "\"runs\": %zu, \"threads\": %d, \"machine\": \"%s\", \"device\": %d, \"kernels\": [",
+           m->median * 1e3, m->least * 1e3, m->compile * 1e3, peak_bytes(m), m->memory.arena, m->memory.lower_bound, m->runs, m->info.threads, m->info.machine, m->info.device);
     tn_profile_row row;
     for (size_t i = 0; tn_profile_at(context, i, &row) == TN_OK; i++) {
         printf("%s{\"name\": ", i ? ", " : "");
@@ -81,10 +107,11 @@ static void print_profile(const tn_context *context)
                row.least_seconds > 0 ? (double)row.bytes / row.least_seconds * 1e-9 : 0, (long long)row.programs, row.threads, row.kernel, row.nodes);
 }
 
-static void print_table(const cli *c, const tn_context *context, const measurement *m)
+static void print_table(cli *c, const tn_context *context, const measurement *m)
 {
     double mib = 1.0 / (1 << 20);
-    printf("median %.4f ms, minimum %.4f ms over %zu runs on %d threads (%s)\n", m->median * 1e3, m->least * 1e3, m->runs, m->info.threads, m->info.machine);
+    const char *where = m->info.device < 0 ? tn_format(&c->session->arena, "%d threads", m->info.threads) : tn_format(&c->session->arena, "GPU %d", m->info.device);
+    printf("median %.4f ms, minimum %.4f ms over %zu runs on %s (%s)\n", m->median * 1e3, m->least * 1e3, m->runs, where, m->info.machine);
     printf("compile %.1f ms (fuse %.1f, lower %.1f, machine code %.1f, link %.1f, weights %.1f): %zu kernels, %zu distinct\n", m->compile * 1e3,
            m->info.fuse_seconds * 1e3, m->info.lower_seconds * 1e3, m->info.emit_seconds * 1e3, m->info.link_seconds * 1e3, m->info.load_seconds * 1e3,
            m->info.kernel_steps, m->info.kernels);
@@ -111,7 +138,7 @@ static tn_status bench(cli *c, const tn_network *network, double start, cli_tens
     if (status == TN_OK)
         status = tn_context_new(executable, &context);
     if (status == TN_OK) {
-        status = measure(c, context, cli_dl_tensors(c, *inputs, ninputs), ninputs, outputs, noutputs, &m);
+        status = measure_there(c, context, cli_dl_tensors(c, *inputs, ninputs), ninputs, outputs, noutputs, &m);
         if (status != TN_OK)
             tn_error(c->session, status, TN_NO_LOC, "%s", tn_context_error(context));
         else if (c->json)

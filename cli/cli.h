@@ -44,9 +44,10 @@ void cli_print_json_text(const char *text);
 int cli_by_value(const void *a, const void *b); /* doubles, for qsort */
 /* Loads c->file, with --dim. */
 tn_status cli_load(cli *c, tn_network **out);
-tn_compile_options cli_compile_options(const cli *c);
-/* The stage that --emit names; false: none. */
+tn_compile_options cli_compile_options(cli *c);
+/* The stage that --emit names; false: none. Some names are of a GPU's code alone. */
 bool cli_stage(const char *name, tn_stage *out);
+bool cli_is_gpu_stage(const char *name);
 /* Writes a stage's text to --output, else to stdout, and frees it. */
 tn_status cli_put(cli *c, char *text, size_t size);
 /* Progress of long work: on a terminal only. */

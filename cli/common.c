@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "run/cuda.h"
 
 int cli_fail(cli *c, tn_status status)
 {
@@ -14,20 +15,43 @@ int cli_fail(cli *c, tn_status status)
     return status == TN_OK ? EXIT_RIGHT : status == TN_MISMATCH ? EXIT_DIFFERS : status == TN_USAGE ? EXIT_USAGE : EXIT_INPUT;
 }
 
+static bool names_gpu(const cli *c) { return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "cuda:", 5)); }
+
+/* A machine that is named must be one of the target's. */
+static tn_status check_target(cli *c)
+{
+    const tn_machine *machine;
+    int device;
+    if (!c->target)
+        return TN_OK;
+    if (strcmp(c->target, "cpu") && !names_gpu(c))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "--target=%s: expected cpu, cuda or cuda:N", c->target);
+    TN_TRY(tn_gpu_machine(c->session, c->machine ? c->machine : names_gpu(c) ? c->target : NULL, &machine, &device));
+    if (machine->gpu != names_gpu(c))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "--target=%s: machine '%s' is %s", c->target, machine->name, machine->gpu ? "a GPU's" : "a CPU's");
+    return TN_OK;
+}
+
 tn_status cli_load(cli *c, tn_network **out)
 {
     tn_load_options options = {c->dim_names.at, c->dim_sizes.at, c->dim_names.len};
     size_t len = strlen(c->file);
+    TN_TRY(check_target(c));
     cli_progress_start(c);
     if (len > 3 && !strcmp(c->file + len - 3, ".tn"))
         return tn_load_text(c->session, c->file, out);
     return tn_load_onnx(c->session, c->file, &options, out);
 }
 
-tn_compile_options cli_compile_options(const cli *c)
+tn_compile_options cli_compile_options(cli *c)
 {
-    return (tn_compile_options){.machine = c->machine, .threads = (int)tn_min(c->threads, 1 << 16), .passes = c->passes, .print_after = c->print_after, .verify = c->verify};
+    const char *machine = c->machine;
+    if (names_gpu(c)) /* the GPU's number goes behind a row's name */
+        machine = machine ? tn_format(&c->session->arena, "%s%s", machine, strchr(machine, ':') ? "" : c->target + strlen("cuda")) : c->target;
+    return (tn_compile_options){.machine = machine, .threads = (int)tn_min(c->threads, 1 << 16), .passes = c->passes, .print_after = c->print_after, .verify = c->verify};
 }
+
+bool cli_is_gpu_stage(const char *name) { return strcmp(name, "ptx") == 0 || strcmp(name, "cubin") == 0; }
 
 static void show_progress(void *context, const char *stage, size_t done, size_t total)
 {
@@ -83,10 +107,14 @@ tn_status cli_put(cli *c, char *text, size_t size)
 
 bool cli_stage(const char *name, tn_stage *out)
 {
+    static const struct { const char *name; tn_stage stage; } of_gpus[] = {{"ptx", TN_STAGE_ASM}, {"cubin", TN_STAGE_OBJECT}};
     static const char *const names[] = {[TN_STAGE_GRAPH] = "graph", [TN_STAGE_TILE] = "tile", [TN_STAGE_LOOP] = "loop",
                                         [TN_STAGE_LLVM] = "llvm",   [TN_STAGE_ASM] = "asm",   [TN_STAGE_OBJECT] = "obj"};
     for (size_t i = 0; i < TN_COUNT(names); i++)
         if (strcmp(names[i], name) == 0)
             return *out = (tn_stage)i, true;
+    for (size_t i = 0; i < TN_COUNT(of_gpus); i++)
+        if (strcmp(of_gpus[i].name, name) == 0)
+            return *out = of_gpus[i].stage, true;
     return false;
 }

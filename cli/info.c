@@ -3,7 +3,7 @@
 
 #include "cli.h"
 #include "import/import.h"
-#include "run/run.h"
+#include "run/cuda.h"
 #include "target/target.h"
 
 static void print_value(const char *what, size_t i, const tn_value_info *info)
@@ -55,7 +55,7 @@ static void print_machine(cli *c)
     printf("tenon %s\nthreads: %d\ncaches a core: L1 %lld KiB, L2 %lld KiB, L3 %lld KiB\nmachines:\n", tn_version(), tn_cpu_count(), (long long)l1 / 1024,
            (long long)l2 / 1024, (long long)l3 / 1024);
     for (size_t i = 0; i < n; i++) {
-        const char *refusal = tn_machine_refusal(&c->session->arena, &list[i]);
+        const char *refusal = list[i].gpu ? tn_gpu_refusal(c->session, &list[i], 0) : tn_machine_refusal(&c->session->arena, &list[i]);
         printf("%s %-10s %3d-bit vectors", &list[i] == host ? "*" : " ", list[i].name, list[i].vector.bits);
         if (!list[i].gpu)
             printf(", product tile %d x %d vectors", list[i].dot_rows, list[i].dot_vectors);

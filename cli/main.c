@@ -48,19 +48,19 @@ static const option options[] = {
     {"--const", "NAME=VALUE", KERNEL, PAIR, AT(constants), "a constant in Python's words: 64, 'relu', tl.float16"},
     {"--grid", "X[,Y[,Z]]", KERNEL, TEXT, AT(grid), "programs to run (default 1)"},
     {"--config", "N", KERNEL, NUMBER, AT(config), "which of autotune's configurations, from 0"},
-    {"--target", "cpu|cuda", KERNEL, TEXT, AT(target), "where the kernel runs (default cpu, or as --machine says)"},
+    {"--target", "cpu|cuda", MODELS | KERNEL, TEXT, AT(target), "where it runs (default cpu, or as --machine says); cuda: an NVIDIA GPU; cuda:N: of a model, that one"},
     {"--num-warps", "N", KERNEL, NUMBER, AT(warps), "warps of 32 threads a program has on a GPU (default: the kernel's own, else 4)"},
     {"--check", NULL, KERNEL, FLAG, AT(check), "checks every access first, then compares the results"},
     {"--bench", NULL, KERNEL, FLAG, AT(bench), "times launches: median and minimum, bytes a second"},
     {"--threads", "N", MODELS | OPT | KERNEL, NUMBER, AT(threads), "threads that run and compile (default: all this process may use)"},
-    {"--machine", "NAME", MODELS | OPT | KERNEL, TEXT, AT(machine), "target; `tenon info` lists them (default: the best this CPU can run)"},
+    {"--machine", "NAME", MODELS | OPT | KERNEL, TEXT, AT(machine), "what code is made for; `tenon info` lists them (default: the best that the target can run)"},
     {"--save", "DIR", RUN | KERNEL, TEXT, AT(save), "writes output_0.npy, … in the network's order; of a kernel NAME.npy for each buffer"},
     {"--format", "npy|pb", RUN, TEXT, AT(format), "of saved outputs; pb: TensorProtos, for types that NumPy lacks"},
     {"--reference", NULL, RUN, FLAG, AT(reference), "runs the reference interpreter instead of compiled code"},
     {"--seconds", "S", BENCH | KERNEL, REAL, AT(seconds), "how long to measure (default 2)"},
     {"--profile", NULL, BENCH, FLAG, AT(profile), "a row for each kernel"},
     {"--json", NULL, BENCH | KERNEL, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, …"},
-    {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj; of a kernel no graph; ptx, cubin: asm, obj for a GPU"},
+    {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj; of a kernel no graph; ptx: asm for a GPU; cubin: obj for one, by ptxas"},
     {"-o", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "writes to FILE instead of standard output"},
     {"--output", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "the same"},
     {"--lower", "STAGE", OPT, TEXT, AT(lower), "goes on to tile, loop, llvm or asm"},
@@ -96,6 +96,7 @@ static void print_help(FILE *to)
                 "  tenon bench model.onnx --profile           where the time goes\n"
                 "  tenon check model.onnx                     is the compiled code right?\n"
                 "  tenon compile model.onnx --emit=tile       the kernels, as text\n"
+                "  tenon compile model.onnx --target=cuda --emit=ptx\n"
                 "  tenon kernel k.py:scale --arg x=x.npy --arg n=100 --const BLOCK=64 --grid 2\n"
                 "\nA MODEL is an ONNX file, or a graph in Tenon's text form (FILE.tn).\n`tenon COMMAND --help` shows what one command takes. Exit codes: 0 right; 1 the input is at fault, a message says\n"
                 "where; 2 wrong usage; 3 results differ (check).\n");

@@ -18,6 +18,8 @@
  * Who owns what: a session owns diagnostics and all that is compiled in it; it must be freed last. An executable needs its network (its weights
  * stay where the file is mapped). A context needs its executable. Strings that a function returns belong to the handle they came from.
  *
+ * GPUs: `machine = "cuda"` in the options compiles for NVIDIA's. CUDA's driver is loaded when it is first asked for; nothing else of CUDA is needed.
+ *
  * Threads: a session and what is called with it are for one thread at a time; several sessions are independent. An executable may be
  * used from any number of threads, each with a context of its own.
  *
@@ -139,15 +141,17 @@ tn_status tn_operator_info(const tn_network *network, size_t i, const char **nam
 /* ---- compiling --------------------------------------------------------------------------------------------------------- */
 
 typedef struct tn_compile_options {
-    const char *machine;     /* name of a machine (`tenon info` lists them); NULL or "host": the best that this CPU can run */
-    int threads;             /* for running and for compiling; 0: as many CPUs as this process may use */
+    const char *machine;     /* name of a machine (`tenon info` lists them); NULL or "host": the best that this CPU can run; "cuda" or "cuda:N": the best
+                              * for GPU N (0), or, to compile where there is none, for the newest; a GPU's machine may end in ":N" too */
+    int threads;             /* for running (on a CPU) and for compiling; 0: as many CPUs as this process may use */
     const char *passes;      /* graph passes, comma separated; NULL: the default list. "-fuse" in the list: one kernel an operation */
     const char *print_after; /* prints the IR to stderr after this pass, or after every one: "all"; NULL: none */
     int verify;              /* checks the IR after every pass: slower, for finding faults of Tenon */
 } tn_compile_options;
 
-/* Compiles the network for this machine: graph passes, fusion, code, memory plan; weights are packed. options: NULL for the defaults.
- * TN_UNSUPPORTED: an operation has no lowering or this CPU lacks what the machine needs; TN_NO_MEMORY. */
+/* Compiles the network for this machine: graph passes, fusion, code, memory plan; weights are packed, and for a GPU put there. options: NULL for the
+ * defaults. TN_UNSUPPORTED: an operation has no lowering, this CPU lacks what the machine needs, there is no such GPU (all that is missing is named);
+ * TN_NO_MEMORY. */
 tn_status tn_compile(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_executable **out);
 void tn_executable_free(tn_executable *executable); /* NULL is allowed */
 
@@ -167,6 +171,7 @@ typedef struct tn_executable_info {
     double graph_seconds, fuse_seconds, lower_seconds, emit_seconds, link_seconds, load_seconds;
     int threads;              /* of its worker pool */
     const char *machine;
+    int device;               /* number of the GPU that it runs on; -1: the CPU */
 } tn_executable_info;
 tn_status tn_executable_describe(const tn_executable *executable, tn_executable_info *out);
 
@@ -176,15 +181,27 @@ tn_status tn_executable_describe(const tn_executable *executable, tn_executable_
 tn_status tn_context_new(const tn_executable *executable, tn_context **out);
 void tn_context_free(tn_context *context); /* NULL is allowed */
 
+/* A context on a GPU puts its work into this stream from now on: a CUstream of the driver's (a cudaStream_t), 1 for CUDA's default stream, 2 for that of the
+ * thread; NULL: a stream of its own again, as at first. The stream must last until another is set, and until the context and the outputs that it allocated are freed.
+ * Waits for what is under way. TN_USAGE: the context runs on a CPU. */
+tn_status tn_context_set_stream(tn_context *context, void *stream);
+
 /* Runs once.
  *   inputs   in the network's order, device CPU, exact element types. Any strides; dense and aligned data is used where it is, anything else is
  *            copied. Sizes must fit the declared shapes; symbols are solved from them. Not changed; must not overlap the outputs.
  *   outputs  in the network's order. With data: exact element type and shape, any strides. Without (data == NULL): Tenon allocates data and
  *            shape and fills the rest; free each with tn_tensor_free. After a failure nothing is allocated.
+ *   on a GPU tensors may also lie on the executable's GPU (device 2 or 13, its number): dense; used where they lie if they are aligned to 64 bytes, else copied there.
+ *            An output without data is allocated there if its device_type is 2, else (0, 1) on the CPU. Tensors of the CPU are copied there and back. If the
+ *            caller set a stream and all tensors are on the GPU, the call starts the work and does not wait; else it returns when all is done, and work on
+ *            its inputs must be done before. What goes wrong in the GPU is told by whoever waits.
  * TN_INVALID: sizes or values that the network can't take; TN_USAGE: counts, types, devices; TN_NO_MEMORY. tn_context_error says more.
  * The first run with new sizes plans memory; later ones with the same sizes allocate nothing (outputs without data apart). */
 tn_status tn_run(tn_context *context, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
-/* Frees what Tenon allocated for an output and clears the tensor. Not for other tensors. */
+/* Copies a dense tensor of the CPU to the context's GPU: *to is to be freed with tn_tensor_free. TN_USAGE: the context runs on a CPU; TN_NO_MEMORY. */
+tn_status tn_tensor_upload(tn_context *context, const DLTensor *from, DLTensor *to);
+/* Frees what Tenon allocated for an output and clears the tensor. Not for other tensors. One on a GPU: work on it must be done, or be in the stream that the
+ * context was given; it may be freed after the context and the executable. */
 void tn_tensor_free(DLTensor *tensor);
 /* What went wrong in the last call on this context: one line for each message, "" after success. Valid until the next call. */
 const char *tn_context_error(const tn_context *context);

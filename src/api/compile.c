@@ -4,6 +4,7 @@
 
 #include "api/internal.h"
 #include "opt/opt.h"
+#include "run/cuda.h"
 
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph)
 {
@@ -28,7 +29,7 @@ typedef struct compilation {
     tn_graph *graph;
     const tn_compile_options *options;
     const tn_machine *machine;
-    int threads;
+    int threads, device;
     tn_program *program;
     double graph_seconds, fuse_seconds;
 } compilation;
@@ -63,9 +64,7 @@ static tn_status start(compilation *c)
 {
     static const tn_compile_options defaults;
     c->options = c->options ? c->options : &defaults;
-    c->machine = tn_machine_find(c->options->machine);
-    if (!c->machine)
-        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "unknown machine '%s'; `tenon info` lists those there are", c->options->machine);
+    TN_TRY(tn_gpu_machine(c->session, c->options->machine, &c->machine, &c->device));
     if (c->options->threads < 0)
         return tn_error(c->session, TN_USAGE, TN_NO_LOC, "threads: expected a number from 0 (all that this process may use), found %d", c->options->threads);
     c->threads = c->options->threads ? c->options->threads : tn_cpu_count();
@@ -110,7 +109,15 @@ static tn_status fuse(compilation *c)
 static tn_exec_options exec_options(const compilation *c)
 {
     return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = tn_api_loop_print(c->options->print_after), .level = TN_API_CODE_LEVEL,
-                             .verify = c->options->verify != 0};
+                             .verify = c->options->verify != 0, .device = c->device,
+                             .architecture = c->machine->gpu ? tn_gpu_architecture(&c->session->arena, c->machine, c->device) : NULL};
+}
+
+/* Said before anything is compiled for it. */
+static tn_status check_gpu(const compilation *c)
+{
+    const char *refusal = c->machine->gpu ? tn_gpu_refusal(c->session, c->machine, c->device) : NULL;
+    return refusal ? tn_error(c->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal) : TN_OK;
 }
 
 /* ---- executables ----------------------------------------------------------------------------------------------------------- */
@@ -127,13 +134,14 @@ static tn_status build(void *argument)
     compilation *c = &call->c;
     tn_executable *e = call->executable;
     TN_TRY(start(c));
+    TN_TRY(check_gpu(c));
     if (call->source)
         c->graph = tn_api_clone(c->session, call->source);
     TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
     TN_TRY(tn_exec_new(c->session, c->program, &options, &e->exec));
-    e->pool = tn_pool_new(c->threads);
+    e->pool = tn_pool_new(c->machine->gpu ? 1 : c->threads);
     if (!e->pool)
         return TN_NO_MEMORY;
     e->graph_seconds = c->graph_seconds;
@@ -171,6 +179,7 @@ void tn_executable_free(tn_executable *executable)
 {
     if (!executable)
         return;
+    tn_exec_unload(executable->exec);
     tn_exec_free(executable->exec);
     tn_pool_free(executable->pool);
     free(executable);
@@ -195,6 +204,7 @@ tn_status tn_executable_describe(const tn_executable *executable, tn_executable_
         .load_seconds = exec->load_seconds,
         .threads = tn_pool_threads(executable->pool),
         .machine = exec->machine->name,
+        .device = exec->gpu ? exec->device : -1,
     };
     return TN_OK;
 }

@@ -20,6 +20,53 @@ void tn_tensor_free(DLTensor *tensor)
         tn_state_release(tensor);
 }
 
+typedef struct stream_call {
+    tn_context *context;
+    void *stream;
+} stream_call;
+
+static tn_status set_stream(void *argument)
+{
+    stream_call *c = argument;
+    return tn_state_set_stream(c->context, c->stream);
+}
+
+tn_status tn_context_set_stream(tn_context *context, void *stream)
+{
+    stream_call c = {context, stream};
+    if (!context)
+        return TN_USAGE;
+    tn_state_clear(context);
+    return tn_api_guard(&context->session, set_stream, &c);
+}
+
+typedef struct upload_call {
+    tn_context *context;
+    const DLTensor *from;
+    DLTensor *to;
+} upload_call;
+
+static tn_status upload(void *argument)
+{
+    upload_call *c = argument;
+    return tn_state_upload(c->context, c->from, c->to);
+}
+
+tn_status tn_tensor_upload(tn_context *context, const DLTensor *from, DLTensor *to)
+{
+    DLTensor made = {.ndim = 0};
+    upload_call c = {context, from, &made};
+    if (!context || !from || !to)
+        return TN_USAGE;
+    tn_state_clear(context);
+    tn_status status = tn_api_guard(&context->session, upload, &c);
+    if (status == TN_OK)
+        *to = made;
+    else
+        tn_tensor_free(&made);
+    return status;
+}
+
 typedef struct run_call {
     tn_context *context;
     const DLTensor *inputs;

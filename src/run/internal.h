@@ -9,6 +9,11 @@ void *tn_state_host_memory(struct tn_context *s, int64_t bytes);
 /* Memory where kernels run; NULL after a diagnostic. Given back with tn_state_give, which takes NULL. */
 void *tn_state_memory(struct tn_context *s, int64_t bytes);
 void tn_state_give(struct tn_context *s, void *memory);
+/* Why there was none, as the diagnostic has it: a GPU may be out of order too. */
+static inline tn_status tn_state_why(const struct tn_context *s)
+{
+    return s->session.diags.len ? s->session.diags.at[s->session.diags.len - 1].status : TN_NO_MEMORY;
+}
 /* Checks inputs, solves their shapes, and lays out group 0, unless all is as in the last run. */
 tn_status tn_state_bind(struct tn_context *s, const DLTensor *inputs, size_t ninputs);
 tn_status tn_state_plan_group(struct tn_context *s, int group);

@@ -19,7 +19,7 @@ static tn_status prepare_buffers(struct tn_context *s, const tn_step *step)
             continue;
         s->pointer[b] = s->staging[b] = tn_state_memory(s, (int64_t)bytes);
         if (!s->pointer[b])
-            return TN_NO_MEMORY;
+            return tn_state_why(s);
     }
     return TN_OK;
 }

@@ -97,14 +97,13 @@ static tn_status record(struct tn_context *s, const int *steps, int n, replay *r
     TN_TRY(tn_gpu_capture(&s->session, gpu, s->gpu->recorder));
     s->gpu->recording = true;
     tn_status status = run_plainly(s, steps, n);
-    if (status != TN_OK) {
+    if (status == TN_OK)
+        status = tn_gpu_capture_end(&s->session, gpu, s->gpu->recorder, &r->graph);
+    if (status != TN_OK)
         stop_recording(s);
-        return status;
-    }
     s->gpu->recording = false;
-    TN_TRY(tn_gpu_capture_end(&s->session, gpu, s->gpu->recorder, &r->graph));
-    r->ready = true;
-    return TN_OK;
+    r->ready = status == TN_OK;
+    return status;
 }
 
 /* The entry of the key; if there is none, the one that was not used for longest, as the key's now. */

@@ -171,7 +171,7 @@ tn_status tn_state_run_block(struct tn_context *s, int block)
 
 /* ---- runs ------------------------------------------------------------------------------------------------------------------- */
 
-static void forget_diagnostics(struct tn_context *s)
+void tn_state_clear(struct tn_context *s)
 {
     if (s->session.diags.len == 0 && s->session.arena.bytes == 0)
         return;
@@ -182,7 +182,7 @@ static void forget_diagnostics(struct tn_context *s)
 
 tn_status tn_state_prepare(struct tn_context *s, const DLTensor *inputs, size_t ninputs)
 {
-    forget_diagnostics(s);
+    tn_state_clear(s);
     return tn_state_bind(s, inputs, ninputs);
 }
 
@@ -202,7 +202,7 @@ static tn_status run(struct tn_context *s, const DLTensor *inputs, size_t ninput
 
 tn_status tn_state_run(struct tn_context *s, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs)
 {
-    forget_diagnostics(s);
+    tn_state_clear(s);
     s->outputs = outputs;
     memset(s->ours, 0, sizeof *s->ours * (size_t)s->exec->noutputs);
     if (s->gpu) {

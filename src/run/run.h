@@ -81,8 +81,10 @@ tn_status tn_state_prepare(struct tn_context *state, const DLTensor *inputs, siz
 /* Shape of an output as far as it is known: -1 where only a run tells. */
 void tn_state_output_shape(const struct tn_context *state, int output, int64_t *dims);
 void tn_state_release(DLTensor *tensor);
-/* See tn_context_set_stream. */
+void tn_state_clear(struct tn_context *state); /* diagnostics of the call before */
+/* See tn_context_set_stream, tn_tensor_upload; *to is cleared, and to be released after a failure too. */
 tn_status tn_state_set_stream(struct tn_context *state, void *stream);
+tn_status tn_state_upload(struct tn_context *state, const DLTensor *from, DLTensor *to);
 /* From now on each run's time on the GPU is measured, which waits for its end. Negative: not measured, or a CPU. */
 void tn_state_time_runs(struct tn_context *state, bool on);
 double tn_state_seconds(const struct tn_context *state);

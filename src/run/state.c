@@ -127,7 +127,7 @@ static tn_status ensure_segment(struct tn_context *s, int group)
         tn_state_give(s, old);
         s->segment[group] = tn_state_memory(s, wanted);
         if (!s->segment[group])
-            return TN_NO_MEMORY;
+            return tn_state_why(s);
         s->segment_size[group] = wanted;
     }
     for (size_t b = 0; b < s->exec->program->buffers.len; b++)

@@ -43,10 +43,10 @@ tn_status tn_state_check_device(struct tn_context *s, const char *what, int i, D
                     s->exec->device, device.device_type, device.device_id);
 }
 
-/* A kernel for a GPU may load 16 bytes at once from where its tensors begin, as far as its own memory is aligned. */
+/* A GPU does not load vectors from addresses that their size does not divide: there all buffers are aligned as those of a segment. */
 static bool usable(const struct tn_context *s, const DLTensor *t, tn_dtype dtype)
 {
-    return is_dense(t) && (s->gpu != NULL) == on_gpu(t->device) && (uintptr_t)data_of(t) % element_align(dtype) == 0;
+    return is_dense(t) && (s->gpu != NULL) == on_gpu(t->device) && (uintptr_t)data_of(t) % (s->gpu ? (size_t)TN_ALIGN : element_align(dtype)) == 0;
 }
 
 /* Copies between a dense array and a tensor of any strides, element by element along the last axis. */
@@ -87,7 +87,7 @@ static tn_status stage_host(struct tn_context *s, int buffer)
 
 static tn_status no_strides(struct tn_context *s, const char *what, int i)
 {
-    return tn_error(&s->session, TN_UNSUPPORTED, TN_NO_LOC, "%s %d: a tensor on a GPU must be dense, and aligned to its elements", what, i);
+    return tn_error(&s->session, TN_UNSUPPORTED, TN_NO_LOC, "%s %d: a tensor on a GPU must be dense", what, i);
 }
 
 /* To where kernels run. */
@@ -100,7 +100,8 @@ static tn_status bring(struct tn_context *s, int i, const DLTensor *t, tn_dtype 
         return TN_OK;
     }
     if (on_gpu(t->device))
-        return no_strides(s, "input", i);
+        return !is_dense(t) ? no_strides(s, "input", i)
+                            : tn_gpu_copy(&s->session, s->gpu->exec->gpu, tn_gpu_address(s->staging[buffer]), tn_gpu_address(dense), bytes, s->gpu->stream);
     if (!is_dense(t)) {
         TN_TRY(stage_host(s, buffer));
         copy(t, dtype, bytes, s->gpu->host[buffer], true);
@@ -121,7 +122,7 @@ static tn_status stage(struct tn_context *s, int buffer)
         s->staging_size[buffer] = wanted;
     }
     s->pointer[buffer] = s->staging[buffer];
-    return s->staging[buffer] ? TN_OK : TN_NO_MEMORY;
+    return s->staging[buffer] ? TN_OK : tn_state_why(s);
 }
 
 static tn_status take_input(struct tn_context *s, int i, const DLTensor *input)
@@ -146,6 +147,27 @@ tn_status tn_state_take_inputs(struct tn_context *s, const DLTensor *inputs)
         if (s->exec->input[i] >= 0)
             TN_TRY(take_input(s, i, &inputs[i]));
     return TN_OK;
+}
+
+tn_status tn_state_upload(struct tn_context *s, const DLTensor *from, DLTensor *to)
+{
+    tn_dtype dtype = tn_dtype_from_dlpack(from->dtype);
+    int64_t n = 1;
+    size_t bytes;
+    if (!s->gpu)
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "a tensor is put on a GPU, but the context runs on the CPU");
+    if (dtype == TN_NO_DTYPE || !on_host(s, from->device) || from->ndim < 0 || from->ndim > TN_MAX_RANK || (from->ndim && !from->shape))
+        return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "expected a tensor of the host, of at most %d dimensions and a type that Tenon has", TN_MAX_RANK);
+    for (int d = 0; d < from->ndim; d++)
+        if (from->shape[d] < 0 || !tn_mul(n, from->shape[d], &n))
+            return tn_error(&s->session, TN_USAGE, TN_NO_LOC, "dimension %d has a size of %lld, which can't be", d, (long long)from->shape[d]);
+    if (!tn_dtype_bytes(dtype, n, &bytes) || bytes > INT64_MAX / 4)
+        return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "the tensor's size overflows");
+    if (!is_dense(from))
+        return no_strides(s, "tensor", 0);
+    TN_TRY(tn_device_tensor_new(s, (int64_t)bytes, from->shape, from->ndim, dtype, to));
+    TN_TRY(tn_gpu_copy_in(&s->session, s->gpu->exec->gpu, tn_gpu_address(to->data), data_of(from), (int64_t)bytes, s->gpu->stream));
+    return tn_gpu_wait(&s->session, s->gpu->exec->gpu, s->gpu->stream);
 }
 
 /* ---- outputs -------------------------------------------------------------------------------------------------------------- */
@@ -206,8 +228,10 @@ static tn_status take_output(struct tn_context *s, int o)
         TN_TRY(allocate(s, o, dims, s->layout.bytes[buffer]));
     else
         TN_TRY(check_output(s, o, dims));
+    if (s->gpu && on_gpu(t->device) && !is_dense(t))
+        return no_strides(s, "output", o);
     if (!usable(s, t, output_type(s, o)->dtype))
-        return s->gpu && on_gpu(t->device) ? no_strides(s, "output", o) : stage(s, buffer);
+        return stage(s, buffer);
     s->pointer[buffer] = data_of(t);
     return TN_OK;
 }
@@ -220,10 +244,12 @@ tn_status tn_state_take_outputs(struct tn_context *s, int group)
     return TN_OK;
 }
 
-/* From a GPU into the tensor, or where it is spread out from. */
+/* From where kernels wrote into the tensor, or into what it is spread out from. */
 static tn_status fetch(struct tn_context *s, const DLTensor *t, int buffer)
 {
     void *to = data_of(t);
+    if (on_gpu(t->device))
+        return tn_gpu_copy(&s->session, s->gpu->exec->gpu, tn_gpu_address(to), tn_gpu_address(s->staging[buffer]), s->layout.bytes[buffer], s->gpu->stream);
     if (!is_dense(t)) {
         TN_TRY(stage_host(s, buffer));
         to = s->gpu->host[buffer];

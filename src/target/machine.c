@@ -162,7 +162,7 @@ const char *tn_machine_refusal(tn_arena *arena, const tn_machine *machine)
     tn_text text = {.arena = arena};
     tn_text_add(&text, "machine '%s' can't run here: ", machine->name);
     if (machine->gpu) {
-        tn_text_add(&text, "Tenon compiles Loop IR for GPUs, and runs nothing on them yet");
+        tn_text_add(&text, "it is a GPU, this is a CPU");
         return text.at;
     }
     if (!same_architecture(machine)) {

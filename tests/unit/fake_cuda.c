@@ -10,8 +10,9 @@
 
 fake_state fake_cuda = {.devices = 1};
 
+#define FAILS(name) (fake_cuda.failing && !strcmp(fake_cuda.failing, #name) && fake_cuda.after-- <= 0)
 #define FAIL(name)                                                                                                     \
-    if (fake_cuda.failing && !strcmp(fake_cuda.failing, #name) && fake_cuda.after-- <= 0)                              \
+    if (FAILS(name))                                                                                                   \
     return fake_cuda.result
 #define NEEDS_CONTEXT                                                                                                  \
     if (!fake_cuda.pushed)                                                                                             \
@@ -187,6 +188,15 @@ static void replay(work **exec)
     fake_cuda.replays++;
 }
 
+/* A capture that can't be ended well is over as well. */
+static void drop_capture(void *handle)
+{
+    stream *s = stream_of(handle);
+    free_work(s->first);
+    s->first = NULL;
+    s->capturing = 0;
+}
+
 /* ---- the driver's calls ---------------------------------------------------------------------------------------------------- */
 
 CALL(cuInit, (unsigned flags), (void)flags)
@@ -229,7 +239,15 @@ CALL(cuEventRecord, (void *event, void *s), NEEDS_CONTEXT; (void)s; if (!event) 
 CALL(cuEventSynchronize, (void *event), NEEDS_CONTEXT; if (!event) return 1)
 CALL(cuEventElapsedTime, (float *milliseconds, void *start, void *end), NEEDS_CONTEXT; if (!start || !end) return 1; *milliseconds = 1.5f)
 CALL(cuStreamBeginCapture_v2, (void *s, int mode), NEEDS_CONTEXT; return begin_capture(stream_of(s), mode))
-CALL(cuStreamEndCapture, (void *s, void **graph), NEEDS_CONTEXT; return end_capture(stream_of(s), graph))
+int cuStreamEndCapture(void *s, void **graph);
+int cuStreamEndCapture(void *s, void **graph)
+{
+    NEEDS_CONTEXT;
+    if (!FAILS(cuStreamEndCapture))
+        return end_capture(stream_of(s), graph);
+    drop_capture(s);
+    return fake_cuda.result;
+}
 CALL(cuGraphDestroy, (void *graph), NEEDS_CONTEXT; free_work(*(work **)graph); free(graph); fake_cuda.graphs--)
 CALL(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags), NEEDS_CONTEXT; if (flags) return 1; return instantiate(exec, graph))
 CALL(cuGraphExecUpdate_v2, (void *exec, void *graph, void *info), NEEDS_CONTEXT; if (!info) return 1; return update(exec, graph))
