@@ -153,17 +153,11 @@ static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
 
 static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
 
-/* Between f32 and f8, where that is an instruction. */
-static bool direct_f8_cast(const expander *e, const tn_lop *op)
-{
-    return e->spec->f8 && (op->operand[0]->type.dtype == TN_F32 || op->result->type.dtype == TN_F32);
-}
-
 /* What replaces the operation, built before it; NULL: it stays. */
 static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
 {
     if (op->code == TN_L_cast && (is_f8(op->operand[0]->type.dtype) || is_f8(op->result->type.dtype)))
-        return direct_f8_cast(e, op) ? NULL : tn_l_float_cast(b, e->spec, op->operand[0], op->result->type.dtype);
+        return e->spec->f8 ? NULL : tn_l_float_cast(b, e->spec, op->operand[0], op->result->type.dtype);
     if (op->code != TN_L_fn || op->fn == TN_S_select)
         return NULL;
     tn_dtype dtype = op->operand[0]->type.dtype;
