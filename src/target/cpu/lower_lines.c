@@ -12,19 +12,6 @@
 
 /* ---- combining ------------------------------------------------------------------------------------------------------------ */
 
-/* out := region(a, x), n scalars each; may be in a loop that becomes vectors. */
-static void combine(lower *L, tn_lbuilder *b, const tn_tblock *region, int n, tn_lvalue *const *a, tn_lvalue *const *x, tn_lvalue **out)
-{
-    scope s = lower_open(L);
-    for (int i = 0; i < n; i++) {
-        lower_memo(L, &region->arg[i], NULL, (element){a[i], NULL});
-        lower_memo(L, &region->arg[n + i], NULL, (element){x[i], NULL});
-    }
-    for (int i = 0; i < region->last->noperands; i++)
-        out[i] = lower_scalar(L, b, region->last->operand[i]);
-    lower_close(L, s);
-}
-
 /* Regions of these operations can be computed on vectors as they are. */
 static bool is_vector_region(const tn_tblock *region)
 {
@@ -67,19 +54,6 @@ static void combine_vectors(lower *L, tn_lbuilder *b, const tn_tblock *region, i
     }
     for (int i = 0; i < n; i++)
         out[i] = vector_value(L, b, &known, region->last->operand[i], lanes);
-}
-
-static tn_lvalue *all_present(tn_lbuilder *b, const element *x, int n)
-{
-    tn_lvalue *present = NULL;
-    for (int i = 0; i < n; i++)
-        present = lower_and(b, present, x[i].present); /* a tuple exists if all of it does */
-    return present;
-}
-
-static tn_lvalue *yes_or(tn_lbuilder *b, tn_lvalue *present)
-{
-    return present ? present : tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
 }
 
 static const axis_bound everywhere = {NULL, NULL};
@@ -140,7 +114,7 @@ static void scan_vectors(lower *L, tn_lbuilder *b, const tn_top *op, place *cons
     element x[TN_TILE_COMBINED];
     for (int i = 0; i < n; i++)
         x[i] = lower_element(L, &lane, op->operand[i], idx);
-    tn_lvalue *present = all_present(&lane, x, n);
+    tn_lvalue *present = lower_all_present(&lane, x, n);
     for (int i = 0; i < n; i++) {
         tn_lvalue *none = tn_l_const(&lane, tn_lscalar(op->operand[i]->type.dtype), op->identity[i]);
         tn_l_store(&lane, part[i], l, present ? tn_l_fn3(&lane, TN_S_select, present, x[i].value, none) : x[i].value, NULL);
@@ -243,7 +217,7 @@ static bool read_line(lower *L, tn_lbuilder *b, sorting *t, tn_lvalue **idx)
     for (int k = 0; k < t->n; k++) {
         tn_l_store(&lane, absent ? t->raw[k] : t->line[k], idx[t->axis], lower_frozen(&lane, x[k]), NULL);
         if (absent)
-            tn_l_store(&lane, t->exists[k], idx[t->axis], yes_or(&lane, x[k].present), NULL);
+            tn_l_store(&lane, t->exists[k], idx[t->axis], lower_yes_or(&lane, x[k].present), NULL);
     }
     lower_close(L, s);
     return absent;
@@ -287,7 +261,7 @@ static void merge(lower *L, tn_lbuilder *b, const sorting *t, tn_lvalue *lo, tn_
         x[k] = tn_l_load(&in, t->line[k], tn_l_fn2(&in, TN_S_add, from, i), 1, NULL, NULL);
         y[k] = tn_l_load(&in, t->line[k], tn_l_fn2(&in, TN_S_add, from, j), 1, NULL, NULL);
     }
-    combine(L, &in, t->op->region[0], t->n, y, x, &right);
+    lower_combine(L, &in, t->op->region[0], t->n, y, x, &right);
     right = tn_l_fn2(&in, TN_S_and, right, tn_l_fn2(&in, TN_S_lt, j, hi));
     right = tn_l_fn2(&in, TN_S_or, right, tn_l_fn2(&in, TN_S_eq, i, mid));
     tn_lvalue *k0 = tn_l_fn2(&in, TN_S_add, lo, loop->region[0]->arg), *more = tn_l_cast(&in, right, TN_I64);
@@ -401,7 +375,7 @@ static void read_leaves(lower *L, tn_lbuilder *b, const tn_top *op, const bool *
     element x[TN_TILE_COMBINED];
     for (int k = 0; k < op->nresults; k++)
         x[k] = lower_element(L, &in, op->operand[k], idx);
-    tn_lvalue *present = all_present(&in, x, op->nresults);
+    tn_lvalue *present = lower_all_present(&in, x, op->nresults);
     for (int k = 0; k < op->nresults; k++)
         tn_l_store(&in, to->at[k], linear, x[k].value, NULL);
     to->exists = present ? exists : NULL;
@@ -419,7 +393,7 @@ static void join_leaves(lower *L, tn_lbuilder *b, const tn_top *op, const leaves
         x[k] = tn_l_load(b, from->at[k], left, 1, NULL, NULL);
         y[k] = tn_l_load(b, from->at[k], right, 1, NULL, NULL);
     }
-    combine(L, b, op->region[0], n, x, y, out);
+    lower_combine(L, b, op->region[0], n, x, y, out);
     if (from->exists) {
         first = tn_l_load(b, from->exists, left, 1, NULL, NULL);
         second = tn_l_load(b, from->exists, right, 1, NULL, NULL);
@@ -489,7 +463,7 @@ void lower_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op)
         start[k] = tn_l_const(&in, tn_lscalar(op->operand[k]->type.dtype), op->identity[k]);
         x[k] = tn_l_load(&in, root->at[k], zero, 1, NULL, NULL);
     }
-    combine(L, &in, op->region[0], n, start, x, sum);
+    lower_combine(L, &in, op->region[0], n, start, x, sum);
     tn_lvalue *exists = root->exists ? tn_l_load(&in, root->exists, zero, 1, NULL, NULL) : NULL;
     for (int k = 0; k < n; k++) {
         if (exists)

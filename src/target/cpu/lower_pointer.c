@@ -173,21 +173,11 @@ void lower_store_ptr(lower *L, tn_lbuilder *b, const tn_top *op)
 
 /* ---- atomics ------------------------------------------------------------------------------------------------------------------------------ */
 
-static bool is_used(lower *L, const tn_top *op)
-{
-    tn_map marked = {.arena = &L->arena};
-    *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
-    for (const tn_top *next = op->next; next; next = next->next)
-        if (lower_depends_on(next, &marked))
-            return true;
-    return false;
-}
-
 /* One after another, in row-major order; the old values into a place: nothing may do them a second time. */
 void lower_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->result->type;
-    place *old = is_used(L, op) ? lower_new_place(L, b, type, "old") : NULL;
+    place *old = lower_is_used(L, op) ? lower_new_place(L, b, type, "old") : NULL;
     tn_lvalue *idx[TN_TILE_RANK], *memory = op->code == TN_T_atomic ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op), *was;
     int mask = lower_mask_operand(op);
     tn_lbuilder in = *b;

@@ -21,20 +21,10 @@ static order order_of(const tn_top *op, bool used)
                    .acquire = used && strncmp(text, "acq", 3) == 0}; /* who does not look at what was there knows of nobody */
 }
 
-static bool is_used(const tn_top *op, lower *L)
-{
-    tn_map marked = {.arena = &L->arena};
-    *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
-    for (const tn_top *next = op->next; next; next = next->next)
-        if (lower_depends_on(next, &marked))
-            return true;
-    return false;
-}
-
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->result->type;
-    bool view = op->code == TN_T_atomic, used = is_used(op, L);
+    bool view = op->code == TN_T_atomic, used = lower_is_used(L, op);
     order o = order_of(op, used);
     tn_layout layout;
     nest n;

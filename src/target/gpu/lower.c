@@ -352,12 +352,23 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     case TN_T_fold:
         if (op->code == TN_T_fold && gpu_is_dot_fold(op))
             gpu_dot(L, b, op);
+        else if (op->code == TN_T_reduce && op->ordered)
+            gpu_reduce_tree(L, b, op);
         else
             gpu_reduce(L, b, op);
         return;
     case TN_T_dot:
         if (op != GPU(L)->product)
             gpu_dot(L, b, op);
+        return;
+    case TN_T_scan:
+        gpu_scan(L, b, op);
+        return;
+    case TN_T_sort:
+        gpu_sort(L, b, op);
+        return;
+    case TN_T_histogram:
+        gpu_histogram(L, b, op);
         return;
     case TN_T_gather:
         lower_gather(L, b, op);

@@ -124,6 +124,7 @@ void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_lay
 /* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
 void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out);
 void gpu_close(lower *L, nest *n);
+void gpu_find_walks(const tn_layout *layout, nest *out); /* what loops it would open, innermost first: the part of out that says so */
 tn_layout gpu_scalar_layout(const lower *L); /* one element, which all threads have */
 /* This thread's copy of the element counts (of several in other lanes or warps only one does); NULL: there are no others. */
 tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout);
@@ -161,6 +162,12 @@ element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tva
 /* ---- atomic.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */
 void gpu_fence(lower *L, tn_lbuilder *b);
+
+/* ---- lines.c --------------------------------------------------------------------------------------------------------------- */
+void gpu_scan(lower *L, tn_lbuilder *b, const tn_top *op);
+void gpu_sort(lower *L, tn_lbuilder *b, const tn_top *op);
+void gpu_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce with `order tree` */
+void gpu_histogram(lower *L, tn_lbuilder *b, const tn_top *op);
 
 /* ---- reduce.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op); /* reduce, fold */

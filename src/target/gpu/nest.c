@@ -76,8 +76,7 @@ static int repeat_registers(const tn_layout *l, int axis)
     return registers;
 }
 
-/* Innermost first. */
-static void find_walks(const tn_layout *l, nest *n)
+void gpu_find_walks(const tn_layout *l, nest *n)
 {
     n->nwalks = 0;
     for (int i = 0; i < l->reg_bits; i++)
@@ -233,7 +232,7 @@ void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
     g->next.len = 0;
     g->prepared = (tn_map){.arena = &L->arena};
     *out = (nest){.layout = *layout, .scope = lower_open(L)};
-    find_walks(layout, out);
+    gpu_find_walks(layout, out);
     for (int a = 0; a < layout->rank; a++)
         out->idx[a] = gpu_thread_index(L, layout, a);
     out->reg = tn_l_index(b, 0);
@@ -428,14 +427,59 @@ void gpu_materialise_into(lower *L, tn_lbuilder *b, const tn_tvalue *v, place *p
     if (v->type.pointer)
         e.value = lower_rebase(L, &in, e.value, lower_root(L, v), p->root, v->type.dtype);
     tn_l_store(&in, p->held->regs, n.reg, p->kept ? e.value : lower_frozen(&in, e), NULL);
+    if (p->present && e.present)
+        tn_l_store(&in, p->present->held->regs, n.reg, e.present, NULL);
+    else
+        p->present = NULL;
     gpu_close(L, &n);
+}
+
+/* Computed from scalars and ranges alone. */
+static bool is_plain(const lower *L, const tn_tvalue *v, int *budget)
+{
+    const tn_top *op = v->def;
+    if (v->type.rank == 0)
+        return true;
+    if (!op || --*budget < 0 || tn_map_get(&L->places, TN_KEY(v)) || op->nregions || !(tn_top_traits(op->code) & TN_T_PURE) || op->code == TN_T_dot ||
+        op->code == TN_T_histogram || op->code == TN_T_gather || op->code == TN_T_asm)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_plain(L, op->operand[i], budget))
+            return false;
+    return true;
+}
+
+/* Whether an element exists can be told again wherever it is wanted, from scalars and ranges alone. */
+static bool is_plainly_present(const lower *L, const tn_tvalue *v, int *budget)
+{
+    const place *p = tn_map_get(&L->places, TN_KEY(v));
+    const tn_top *op = v->def;
+    bool plain = true;
+    if (v->type.rank == 0 || (p && !p->kept))
+        return v->type.rank == 0 || !p->present;
+    if (!op || --*budget < 0 || op->nregions || op->code == TN_T_cat || op->code == TN_T_join)
+        return false;
+    if (op->code == TN_T_load_ptr && lower_mask_operand(op) >= 0)
+        plain = is_plain(L, op->operand[1], budget);
+    if (op->code == TN_T_map && op->fn == TN_S_select)
+        plain = is_plain(L, op->operand[0], budget);
+    for (int d = 0; op->view && d < op->view->rank; d++)
+        plain &= op->subscript[d].block || is_plain(L, op->subscript[d].value, budget);
+    for (int i = op->code == TN_T_gather; i < op->noperands; i++)
+        plain = plain && is_plainly_present(L, op->operand[i], budget);
+    return plain;
 }
 
 place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout)
 {
     place *p = gpu_new_place(L, b, &v->type, layout, v->name ? v->name : "tile");
     p->root = lower_root(L, v);
-    p->kept = v->type.rank > 0;
+    int budget = LOWER_BUDGET;
+    p->kept = v->type.rank > 0 && is_plainly_present(L, v, &budget);
+    if (v->type.rank && !p->kept) {
+        tn_ttype flags = gpu_flags(&v->type);
+        p->present = gpu_new_place(L, b, &flags, layout, "there");
+    }
     gpu_materialise_into(L, b, v, p);
     lower_set_place(L, v, p);
     TN_PUSH(&L->arena, &GPU(L)->made, v);

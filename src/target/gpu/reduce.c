@@ -296,7 +296,7 @@ void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
     folding f = folding_of(op);
     place *out[MOST_VALUES];
     if (op->ordered || !same_rank(&f)) {
-        gpu_refuse(L, op, op->ordered ? "`order tree`" : "a fold of tiles of different ranks");
+        gpu_refuse(L, op, op->ordered ? "`order tree` of a fold" : "a fold of tiles of different ranks");
         return;
     }
     if (f.value[0]->type.rank == 0) /* one element: any thread's registers will do */

@@ -32,6 +32,16 @@ bool lower_depends_on(const tn_top *op, const tn_map *marked)
     return false;
 }
 
+bool lower_is_used(lower *L, const tn_top *op)
+{
+    tn_map marked = {.arena = &L->arena};
+    *tn_map_at(&marked, TN_KEY(op->result)) = (void *)op;
+    for (const tn_top *next = op->next; next; next = next->next)
+        if (lower_depends_on(next, &marked))
+            return true;
+    return false;
+}
+
 bool lower_writes_memory(const tn_top *op)
 {
     return op->code == TN_T_store || op->code == TN_T_atomic || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;

@@ -422,6 +422,31 @@ element lower_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *c
 
 tn_lvalue *lower_scalar(lower *L, tn_lbuilder *b, const tn_tvalue *v) { return lower_frozen(b, lower_element(L, b, v, NULL)); }
 
+void lower_combine(lower *L, tn_lbuilder *b, const tn_tblock *region, int n, tn_lvalue *const *a, tn_lvalue *const *x, tn_lvalue **out)
+{
+    scope s = lower_open(L);
+    for (int i = 0; i < n; i++) {
+        lower_memo(L, &region->arg[i], NULL, (element){a[i], NULL});
+        lower_memo(L, &region->arg[n + i], NULL, (element){x[i], NULL});
+    }
+    for (int i = 0; i < region->last->noperands; i++)
+        out[i] = lower_scalar(L, b, region->last->operand[i]);
+    lower_close(L, s);
+}
+
+tn_lvalue *lower_all_present(tn_lbuilder *b, const element *x, int n)
+{
+    tn_lvalue *present = NULL;
+    for (int i = 0; i < n; i++)
+        present = lower_and(b, present, x[i].present);
+    return present;
+}
+
+tn_lvalue *lower_yes_or(tn_lbuilder *b, tn_lvalue *present)
+{
+    return present ? present : tn_l_const(b, tn_lscalar(TN_BOOL), tn_number_from_int(TN_BOOL, 1));
+}
+
 void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x)
 {
     scope s = lower_open(L);

@@ -125,6 +125,10 @@ scope lower_open(const lower *L);
 void lower_close(lower *L, scope s);
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
+/* out := region(a, x), n scalars each; may be in a loop that becomes vectors. */
+void lower_combine(lower *L, tn_lbuilder *b, const tn_tblock *region, int n, tn_lvalue *const *a, tn_lvalue *const *x, tn_lvalue **out);
+tn_lvalue *lower_all_present(tn_lbuilder *b, const element *x, int n); /* of a tuple: it exists if all of it does */
+tn_lvalue *lower_yes_or(tn_lbuilder *b, tn_lvalue *present);
 /* acc[offset] := combine(acc[offset], x), where x is present; n values. */
 void lower_accumulate(lower *L, tn_lbuilder *b, const tn_tblock *combine, int n, tn_lvalue *const *acc, tn_lvalue *offset, const element *x);
 
@@ -190,6 +194,7 @@ bool lower_is_injective(const lower *L, const tn_tvalue *p);   /* no two element
 
 /* ---- access.c -------------------------------------------------------------------------------------------------------------- */
 bool lower_depends_on(const tn_top *op, const tn_map *marked);           /* op, or something inside it, reads a value of the set */
+bool lower_is_used(lower *L, const tn_top *op); /* its first result, by what follows */
 bool lower_same_access(const tn_top *a, const tn_top *b);                /* the same elements of views that lie alike */
 bool lower_writes_memory(const tn_top *op);
 const tn_tvalue *lower_accessed_tile(const tn_top *op); /* what a load, store or atomic gives, or stores */
