@@ -221,7 +221,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
     place *state[TN_TILE_CARRIED];
-    tn_tvalue *like[TN_TILE_CARRIED];
+    tn_tvalue *like[TN_TILE_CARRIED] = {NULL};
     for (int i = 0; i < n; i++) /* who wants them in the loop knows better than what they start at */
         like[i] = tn_map_get(&GPU(L)->demands, TN_KEY(&op->region[0]->arg[1 + i])) ? &op->region[0]->arg[1 + i] : op->operand[3 + i];
     tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);

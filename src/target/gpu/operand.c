@@ -243,5 +243,5 @@ gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group,
     assert(o->box * o->bytes == LINE);
     tn_lvalue *at = turned ? plus(b, times(b, group, ROWS / o->box * o->rows * o->box), times(b, k, DEPTH * o->box))
                            : plus(b, times(b, group, ROWS * o->box), plus(b, times(b, shift_right(b, k, 2), o->rows * o->box), times(b, and_mask(b, k, 3), DEPTH)));
-    return (gpu_matrix){in_stage(b, at, o->stage), tn_l_index(b, o->rows * LINE), tn_l_index(b, turned)};
+    return (gpu_matrix){in_stage(b, at, o->stage), tn_l_index(b, turned ? o->rows * LINE : PIECE), tn_l_index(b, turned)};
 }
