@@ -48,6 +48,8 @@ tn_compile_options cli_compile_options(cli *c);
 /* The stage that --emit names; false: none. Some names are of a GPU's code alone. */
 bool cli_stage(const char *name, tn_stage *out);
 bool cli_is_gpu_stage(const char *name);
+/* --target is one that there is, and a machine that is named beside it is one of its kind. */
+tn_status cli_check_target(cli *c);
 /* Writes a stage's text to --output, else to stdout, and frees it. */
 tn_status cli_put(cli *c, char *text, size_t size);
 /* Progress of long work: on a terminal only. */

@@ -17,8 +17,7 @@ int cli_fail(cli *c, tn_status status)
 
 static bool names_gpu(const cli *c) { return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "cuda:", 5)); }
 
-/* A machine that is named must be one of the target's. */
-static tn_status check_target(cli *c)
+tn_status cli_check_target(cli *c)
 {
     const tn_machine *machine;
     int device;
@@ -36,7 +35,7 @@ tn_status cli_load(cli *c, tn_network **out)
 {
     tn_load_options options = {c->dim_names.at, c->dim_sizes.at, c->dim_names.len};
     size_t len = strlen(c->file);
-    TN_TRY(check_target(c));
+    TN_TRY(cli_check_target(c));
     cli_progress_start(c);
     if (len > 3 && !strcmp(c->file + len - 3, ".tn"))
         return tn_load_text(c->session, c->file, out);

@@ -289,16 +289,9 @@ static tn_status open_file(kernel_run *r)
     return status;
 }
 
-/* Stages that only a GPU's code has, under their own names. */
-static bool emits_gpu_code(const cli *c) { return c->emit && (!strcmp(c->emit, "ptx") || !strcmp(c->emit, "cubin")); }
-
-static bool names_gpu(const cli *c) { return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "cuda:", 5)); }
-
-static const char *machine_of(const cli *c) { return c->machine ? c->machine : names_gpu(c) ? c->target : emits_gpu_code(c) ? "cuda" : NULL; }
-
-static tn_kernel_options kernel_options(const cli *c)
+static tn_kernel_options kernel_options(cli *c)
 {
-    return (tn_kernel_options){.machine = machine_of(c), .threads = (int)tn_min(c->threads, 1 << 16),
+    return (tn_kernel_options){.machine = cli_compile_options(c).machine, .threads = (int)tn_min(c->threads, 1 << 16),
                                .num_warps = (int)tn_min(c->warps, INT32_MAX), .config = (int)tn_min(c->config, INT32_MAX), .debug = c->check, .print_after = c->print_after,
                                .verify = c->verify};
 }
@@ -317,8 +310,7 @@ static tn_status emit(kernel_run *r)
     tn_stage stage;
     size_t size;
     char *text;
-    const char *name = !strcmp(c->emit, "ptx") ? "asm" : !strcmp(c->emit, "cubin") ? "obj" : c->emit;
-    if (!cli_stage(name, &stage) || stage == TN_STAGE_GRAPH) /* a kernel has no graph */
+    if (!cli_stage(c->emit, &stage) || stage == TN_STAGE_GRAPH) /* a kernel has no graph */
         return usage(r, "--emit=%s: expected tile, loop, llvm, asm, obj, ptx or cubin", c->emit);
     tn_kernel_options options = kernel_options(c);
     TN_TRY(tn_kernel_emit(c->session, r->module, r->unit, r->name, argument_texts(r), r->n, &options, stage, &text, &size));
@@ -565,8 +557,6 @@ static tn_status check_options(kernel_run *r)
         return usage(r, "'%s': expected FILE.py:NAME, the name of a @triton.jit function behind the file's", c->file);
     r->file = tn_strndup(&c->session->arena, c->file, (size_t)(colon - c->file));
     r->name = colon + 1;
-    if (c->target && strcmp(c->target, "cpu") && !names_gpu(c))
-        return usage(r, "--target=%s: expected cpu, cuda or cuda:N", c->target);
     if ((c->emit != NULL) + c->check + c->bench > 1)
         return usage(r, "--emit, --check and --bench exclude each other");
     if (c->json && !c->bench)
@@ -578,19 +568,17 @@ static tn_status check_options(kernel_run *r)
     return read_grid(r);
 }
 
-/* --machine, --target and --emit say the same, or nothing. */
 static tn_status check_machine(const kernel_run *r)
 {
-    const cli *c = r->c;
+    cli *c = r->c;
     const tn_machine *machine;
     int device;
-    TN_TRY(tn_gpu_machine(c->session, machine_of(c), &machine, &device));
-    const char *other = c->machine ? tn_format(&c->session->arena, "--machine=%s", c->machine) : tn_format(&c->session->arena, "--emit=%s", c->emit);
-    if (c->target && names_gpu(c) != machine->gpu)
-        return usage(r, "--target=%s does not go with %s", c->target, other);
-    if (emits_gpu_code(c) && !machine->gpu)
-        return usage(r, "--emit=%s does not go with --machine=%s, which is no GPU", c->emit, c->machine);
-    return TN_OK;
+    bool gpu_code = c->emit && cli_is_gpu_stage(c->emit);
+    if (gpu_code && !c->target && !c->machine)
+        c->target = "cuda";
+    TN_TRY(cli_check_target(c));
+    TN_TRY(tn_gpu_machine(c->session, cli_compile_options(c).machine, &machine, &device));
+    return machine->gpu || !gpu_code ? TN_OK : usage(r, "--emit=%s: machine '%s' is no GPU", c->emit, machine->name);
 }
 
 /* The GPU that the kernel was loaded into; without one, why. */

@@ -48,7 +48,7 @@ static const option options[] = {
     {"--const", "NAME=VALUE", KERNEL, PAIR, AT(constants), "a constant in Python's words: 64, 'relu', tl.float16"},
     {"--grid", "X[,Y[,Z]]", KERNEL, TEXT, AT(grid), "programs to run (default 1)"},
     {"--config", "N", KERNEL, NUMBER, AT(config), "which of autotune's configurations, from 0"},
-    {"--target", "cpu|cuda", MODELS | KERNEL, TEXT, AT(target), "where it runs (default cpu, or as --machine says); cuda: an NVIDIA GPU; cuda:N: of a model, that one"},
+    {"--target", "cpu|cuda", MODELS | KERNEL, TEXT, AT(target), "where it runs (default cpu, or as --machine says); cuda: an NVIDIA GPU; cuda:N: that one"},
     {"--num-warps", "N", KERNEL, NUMBER, AT(warps), "warps of 32 threads a program has on a GPU (default: the kernel's own, else 4)"},
     {"--check", NULL, KERNEL, FLAG, AT(check), "checks every access first, then compares the results"},
     {"--bench", NULL, KERNEL, FLAG, AT(bench), "times launches: median and minimum, bytes a second"},

@@ -167,6 +167,7 @@ def test_times_on_a_gpu(on_gpu):
 def test_a_gpu_that_is_not_there(on_gpu):
     assert "there is no GPU 1: CUDA's driver shows 1" in on_gpu("--machine=cuda:1", code=AT_FAULT).stderr
     assert "there is no GPU 1: CUDA's driver shows 1" in on_gpu("--target=cuda:1", code=AT_FAULT).stderr
+    assert "there is no GPU 1: CUDA's driver shows 1" in on_gpu("--target=cuda:1", "--machine=sm_80", code=AT_FAULT).stderr
 
 
 @pytest.mark.skipif(bool(ctypes.util.find_library("cuda")), reason="there is a GPU")
@@ -278,10 +279,10 @@ X = args(x="f32[4]", y="f32[4]", out="f32[4]")
     ("add", ["--grid=-1"], "expected one to three sizes"),
     ("add", ["--emit=graph"] + X + args(n=4) + ["--const", "BLOCK=4"], "expected tile, loop"),
     ("add", ["--target=tpu"], "expected cpu, cuda or cuda:N"),
-    ("add", ["--target=cuda", "--machine=baseline"], "--target=cuda does not go with --machine=baseline"),
-    ("add", ["--target=cpu", "--machine=sm_80"], "--target=cpu does not go with --machine=sm_80"),
-    ("add", ["--target=cpu", "--emit=ptx"], "--target=cpu does not go with --emit=ptx"),
-    ("add", ["--emit=ptx", "--machine=baseline"], "--emit=ptx does not go with --machine=baseline, which is no GPU"),
+    ("add", ["--target=cuda", "--machine=baseline"], "--target=cuda: machine 'baseline' is a CPU's"),
+    ("add", ["--target=cpu", "--machine=sm_80"], "--target=cpu: machine 'sm_80' is a GPU's"),
+    ("add", ["--target=cpu", "--emit=ptx"], "is no GPU"),
+    ("add", ["--emit=ptx", "--machine=baseline"], "--emit=ptx: machine 'baseline' is no GPU"),
     ("add", ["--machine=cuda:x"], "unknown machine 'cuda:x'"),
     ("add", ["--check", "--bench"], "exclude each other"),
     ("add", ["--json"], "--json goes with --bench"),
