@@ -82,7 +82,8 @@ class Device:
                 "warpSize": 32, "l2_bytes": self._attribute(_L2)}
 
     def time(self, fn, n, before=None):
-        """Milliseconds of each of n calls by the GPU's clock. What lies in the L2 cache is pushed out before each."""
+        """Milliseconds of each of n calls by the GPU's clock, and of all from the first on, with what comes between: what lies in the L2 cache is pushed out before
+        each."""
         stream = c_void_p(current_stream(self.number))
         flush, events = c_uint64(), []
         with self:
@@ -99,10 +100,11 @@ class Device:
                     fn()
                     _call("cuEventRecord", events[2 * i + 1], stream)
                 _call("cuStreamSynchronize", stream)
-                times = (c_float * n)()
+                times, whole = (c_float * n)(), c_float()
                 for i in range(n):
-                    _call("cuEventElapsedTime", ctypes.byref(times, 4 * i), events[2 * i], events[2 * i + 1])
-                return list(times)
+                    _call("cuEventElapsedTime", byref(times, 4 * i), events[2 * i], events[2 * i + 1])
+                _call("cuEventElapsedTime", byref(whole), events[0], events[-1])
+                return list(times), whole.value
             finally:
                 for event in events:
                     _library().cuEventDestroy_v2(event)

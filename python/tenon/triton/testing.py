@@ -23,9 +23,10 @@ def _times_cpu(fn, warmup, rep, before):
 
 def _times_gpu(device, fn, warmup, rep, before):
     fn()
-    once = max(statistics.fmean(device.time(fn, 5)), 1e-3)
+    trial = 5
+    once = max(device.time(fn, trial)[1] / trial, 1e-3)
     device.time(fn, max(1, min(1000, int(warmup / once))))
-    return device.time(fn, max(3, min(10_000, int(rep / once))), before)
+    return device.time(fn, max(3, min(10_000, int(rep / once))), before)[0]
 
 
 def _gpu_in_use():
