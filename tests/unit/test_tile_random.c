@@ -15,6 +15,7 @@ typedef struct generator {
     tn_view *x[4];    /* [m, n], plain, padded, guarded, int64 */
     int64_t rows, columns; /* steps */
     int depth, folds;
+    bool apart;         /* no two elements of a store or atomic meet: threads would race */
     tn_tvalue *pointer; /* REGION elements of memory of this program's own */
 } generator;
 
@@ -88,19 +89,20 @@ static tn_tvalue *load(generator *g)
     return tn_t_load(&g->b, view, s, type);
 }
 
-/* Offsets into the program's region: of one shape with what is stored there, read from a value, or by their place in the tile. */
-static tn_tvalue *offsets(generator *g, tn_tvalue *x)
+/* Offsets into the program's region: of one shape with what is stored there, read from a value, or by their place in the tile; `apart`: all
+ * different. */
+static tn_tvalue *offsets(generator *g, tn_tvalue *x, bool apart)
 {
     static const tn_dtype dtypes[] = {TN_I32, TN_I64, TN_U32};
     tn_ttype type = x->type;
     type.dtype = dtypes[below(g, 3)];
     tn_tvalue *last = tn_t_const(&g->b, tn_tscalar(type.dtype), tn_number_from_int(type.dtype, REGION - 1));
     tn_tvalue *sum = tn_t_map2(&g->b, TN_S_and, tn_t_cast(&g->b, x, type.dtype), last);
-    if (!type.rank || below(g, 3) == 0)
+    if (!type.rank || (!apart && below(g, 3) == 0))
         return sum;
     tn_tvalue *start = tn_t_map2(&g->b, TN_S_rem, tn_t_cast(&g->b, g->q, type.dtype), tn_t_const(&g->b, tn_tscalar(type.dtype), tn_number_from_int(type.dtype, 3)));
     sum = start;
-    bool turned = below(g, 2), repeats = below(g, 4) == 0;
+    bool turned = below(g, 2), repeats = !apart && below(g, 4) == 0;
     int64_t stride = 1;
     for (int k = 0; k < type.rank; k++) { /* row-major, or the other way round */
         int axis = turned ? k : type.rank - 1 - k, axes[1] = {axis};
@@ -147,7 +149,7 @@ static tn_tvalue *some_mask(generator *g, tn_tvalue *at)
 
 static tn_tvalue *load_pointer(generator *g)
 {
-    tn_tvalue *at = offsets(g, any_integer(g)), *mask = some_mask(g, at);
+    tn_tvalue *at = offsets(g, any_integer(g), false), *mask = some_mask(g, at);
     tn_tvalue *other = mask && below(g, 2) ? as_shape(g, partner(g, at, TN_I32), &at->type) : NULL;
     return tn_t_load_ptr(&g->b, pointers(g, at), mask, other);
 }
@@ -156,9 +158,9 @@ static tn_tvalue *load_pointer(generator *g)
 static tn_tvalue *store_pointer(generator *g)
 {
     tn_tvalue *x = any_integer(g);
-    if (g->folds)
+    if (g->folds || (g->apart && elements(&x->type) + 3 > REGION))
         return NULL;
-    tn_tvalue *at = offsets(g, x), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
+    tn_tvalue *at = offsets(g, x, g->apart), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
     tn_t_store_ptr(&g->b, pointers(g, at), value, some_mask(g, at));
     return NULL;
 }
@@ -167,9 +169,9 @@ static tn_tvalue *atomic_pointer(generator *g)
 {
     static const tn_scalar fn[] = {TN_S_add, TN_S_max, TN_S_xor, TN_SCALAR_NONE};
     tn_tvalue *x = any_integer(g);
-    if (g->folds)
+    if (g->folds || (g->apart && elements(&x->type) + 3 > REGION))
         return NULL;
-    tn_tvalue *at = offsets(g, x), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
+    tn_tvalue *at = offsets(g, x, g->apart), *value = as_shape(g, partner(g, x, TN_I32), &x->type);
     if (below(g, 3) == 0)
         return tn_t_cas_ptr(&g->b, pointers(g, at), as_shape(g, partner(g, x, TN_I32), &x->type), value, NULL);
     return tn_t_atomic_ptr(&g->b, fn[below(g, 4)], pointers(g, at), value, some_mask(g, at), NULL);
@@ -559,11 +561,11 @@ static void store_result(generator *g, tn_tvalue *x, int number)
     tn_t_store(&g->b, view, s, x);
 }
 
-static tn_kernel *random_kernel(tn_session *session, uint64_t seed)
+static tn_kernel *random_kernel(tn_session *session, uint64_t seed, bool apart)
 {
     static const int64_t sizes[] = {1, 2, 3, 4, 8, 16};
     tn_kernel *kernel = tn_kernel_new(session, "random");
-    generator g = {.kernel = kernel, .session = session, .b = tn_tbuilder_at(kernel, kernel->body, TN_NO_LOC), .seed = seed};
+    generator g = {.kernel = kernel, .session = session, .b = tn_tbuilder_at(kernel, kernel->body, TN_NO_LOC), .seed = seed, .apart = apart};
     tn_dim m = tn_dim_symbol(session, "m"), n = tn_dim_symbol(session, "n"), one = constant(&g, 1), shape[] = {m, n}, stride[] = {n, one};
     tn_dim transposed[] = {one, m}, coef[] = {one, one};
     g.rows = sizes[below(&g, 4)], g.columns = sizes[below(&g, 6)];
@@ -601,7 +603,7 @@ static void test_random_kernels(void **state)
     for (int64_t i = start; i < start + runs; i++) {
         uint64_t seed = tn_hash_u64((uint64_t)i + 77);
         tn_session *session = new_test_session();
-        tn_kernel *kernel = random_kernel(session, seed);
+        tn_kernel *kernel = random_kernel(session, seed, false);
         const char *text = tile_text(kernel);
         variant v = {.size = {{"m", sizes[test_random(&seed) % 6]}, {"n", sizes[test_random(&seed) % 8]}}};
         if (getenv("TILE_TRACE"))
@@ -611,8 +613,27 @@ static void test_random_kernels(void **state)
     }
 }
 
+/* The same on a GPU, fewer: many threads take their time. */
+static void test_random_kernels_gpu(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 16, 17};
+    int64_t runs = getenv("TILE_RUNS") ? atoll(getenv("TILE_RUNS")) : 40, start = getenv("TILE_SEED") ? atoll(getenv("TILE_SEED")) : 0, refused = 0;
+    for (int64_t i = start; i < start + runs; i++) {
+        uint64_t seed = tn_hash_u64((uint64_t)i + 77);
+        tn_session *session = new_test_session();
+        const char *text = tile_text(random_kernel(session, seed, true));
+        variant v = {.size = {{"m", sizes[1 + test_random(&seed) % 4]}, {"n", sizes[test_random(&seed) % 8]}}};
+        if (getenv("TILE_TRACE"))
+            fprintf(stderr, "// %lld\n%s", (long long)i, text);
+        refused += check_gpu_kernel(text, &v, 1 << i % 4, seed) != TN_OK;
+        free_test_session(session);
+    }
+    assert_true(refused <= runs / 10);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_kernels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_kernels), cmocka_unit_test(test_random_kernels_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
