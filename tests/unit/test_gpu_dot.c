@@ -106,6 +106,19 @@ static void test_bytes(void **state)
         run_orders(&kinds[i], NULL, shapes, TN_COUNT(shapes));
 }
 
+/* What the fold gives is stored as it is. */
+static void test_bare(void **state)
+{
+    static const char *const text =
+        "kernel @bare(%a: i8[m*k*256] read align 16, %b: i8[k*n*256] read align 16, %y: i32[m*n*256] write align 16) grid(%pm : m*16 by $M, %pn : n*16 by $N) {\n"
+        "  view %A = %a : [m*16, k*16] strides [k*16, 1]\n  view %B = %b : [k*16, n*16] strides [1, k*16]\n  view %Y = %y : [m*16, n*16] strides [n*16, 1]\n"
+        "  %kk = size k*16 : i64\n  %s = fold @dot (%l : %kk by $K) axes [] order any identity [3] : $M x $N x i32 {\n"
+        "    %0 = load %A[%pm + @0, %l + @1] : $M x $K x i8\n    %1 = load %B[%l + @0, %pn + @1] : $K x $N x i8\n    %2 = dot %0, %1 : $M x $N x i32\n    yield %2\n"
+        "  } combine (%x: i32, %z: i32) {\n    %1 = add %x, %z : i32\n    yield %1\n  }\n  store %Y[%pm + @0, %pn + @1], %s\n}\n";
+    (void)state;
+    check(text, &(shape){5, 6, 7, 64, 64, 64, 4, 3}, 1);
+}
+
 /* By multiply-adds: types and extents that no instruction takes. */
 static void test_scalar(void **state)
 {
@@ -166,7 +179,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,8 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     if (!gpu_sink_layout(L, v, &layout))
         return;
     if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout, &better)) { /* fragments: by way of shared memory, so that whole rows are stored */
-        gpu_materialise(L, b, v, &layout);
+        if (!tn_map_get(&L->places, TN_KEY(v)))
+            gpu_materialise(L, b, v, &layout);
         layout = better;
     }
     gpu_prepare_access(L, b, op, &layout);
