@@ -110,6 +110,7 @@ static tn_exec_options exec_options(const compilation *c)
 {
     return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = tn_api_loop_print(c->options->print_after), .level = TN_API_CODE_LEVEL,
                              .verify = c->options->verify != 0, .device = c->device,
+                             .cache = c->machine->gpu ? tn_cache_folder(&c->session->arena, NULL) : NULL,
                              .architecture = c->machine->gpu ? tn_gpu_architecture(&c->session->arena, c->machine, c->device) : NULL};
 }
 

@@ -120,7 +120,10 @@ typedef struct batch {
     jmp_buf oom;
     tn_lfunc **funcs;
     size_t n;
+    const tn_kernel *first;
+    const char *key; /* in the cache; NULL: not there */
     tn_blob blob, cubin;
+    bool known;      /* from the cache */
     tn_status status;
 } batch;
 
@@ -149,8 +152,8 @@ static void emit_batch(void *context, size_t i)
     const emission *e = context;
     batch *b = &e->batches[i];
     session_start(&b->session, &b->oom);
-    b->status = TN_NO_MEMORY;
-    if (setjmp(b->oom))
+    b->status = b->known ? TN_OK : TN_NO_MEMORY;
+    if (b->known || setjmp(b->oom))
         return;
     b->status = tn_llvm_emit(&b->session, b->funcs, b->n, e->exec->machine, e->exec->machine->gpu ? TN_EMIT_ASM : TN_EMIT_OBJECT, e->options->level, &b->blob);
     if (b->status == TN_OK && e->exec->machine->gpu)
@@ -192,8 +195,67 @@ static void deal(tn_exec *exec, emission *e)
     for (size_t i = 0; i < exec->kernels.len; i++) {
         batch *b = &e->batches[i % e->nbatches];
         b->funcs[b->n++] = (tn_lfunc *)(uintptr_t)exec->kernels.at[i].loop;
+        b->first = b->first ? b->first : exec->kernels.at[i].tile;
         exec->kernels.at[i].image = (int)(i % e->nbatches);
     }
+}
+
+/* ---- code for a GPU in the cache ------------------------------------------------------------------------------------------- */
+
+/* What the key of a kernel says, of the first; then the loops of all, since code depends on nothing else, and whether ptxas is there. */
+static const char *batch_key(const tn_exec *exec, const tn_exec_options *options, const batch *b)
+{
+    tn_exec_options named = *options;
+    named.machine = exec->machine;
+    const char *one = tn_cache_key(b->first, &named);
+    tn_text text = {.arena = &exec->session->arena};
+    if (!one)
+        return NULL;
+    tn_text_add(&text, "%s\na batch of %zu, %s\n", one, b->n, tn_ptxas_is_there(&exec->session->arena) ? "assembled" : "as PTX");
+    for (size_t i = 0; i < b->n; i++)
+        tn_text_lfunc(&text, b->funcs[i]);
+    return text.at;
+}
+
+/* The PTX's size is without the NUL that stands behind it. */
+static bool copy_blob(const char *data, size_t size, tn_blob *out)
+{
+    *out = (tn_blob){malloc(size + 1), size};
+    if (!out->data)
+        return false;
+    memcpy(out->data, data, size);
+    out->data[size] = 0;
+    return true;
+}
+
+static void find_batch(const tn_exec *exec, const tn_exec_options *options, batch *b)
+{
+    tn_code code;
+    b->key = batch_key(exec, options, b);
+    if (!b->key || !tn_cache_get(options->cache, b->key, b->first, &code))
+        return;
+    const char *ptx = tn_code_ptx(&code);
+    b->known = code.threads > 0 && copy_blob(ptx, strlen(ptx), &b->blob) && (!code.cubin_bytes || copy_blob(tn_code_cubin(&code), code.cubin_bytes, &b->cubin));
+    if (!b->known) {
+        free(b->blob.data);
+        b->blob = (tn_blob){NULL, 0};
+    }
+    tn_code_free(&code);
+}
+
+/* As the code of a kernel is kept: the cubin, and PTX with its NUL behind it. */
+static void keep_batch(const tn_exec *exec, const tn_exec_options *options, const batch *b)
+{
+    tn_code code = {.symbol = b->funcs[0]->name, .threads = b->funcs[0]->threads, .cubin_bytes = b->cubin.size, .machine = exec->machine};
+    code.object.size = b->cubin.size + b->blob.size + 1;
+    code.object.data = malloc(code.object.size);
+    if (!code.object.data)
+        return;
+    if (b->cubin.size)
+        memcpy(code.object.data, b->cubin.data, b->cubin.size);
+    memcpy(code.object.data + b->cubin.size, b->blob.data, b->blob.size + 1);
+    tn_cache_put(options->cache, b->key, b->first, &code);
+    free(code.object.data);
 }
 
 static tn_status find_functions(tn_exec *exec)
@@ -220,10 +282,15 @@ tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options)
     e.batches = TN_NEW_ARRAY(&exec->session->arena, batch, e.nbatches + 1);
     if (exec->kernels.len)
         deal(exec, &e);
+    bool cached = exec->machine->gpu && options->cache;
+    for (size_t i = 0; cached && i < e.nbatches; i++)
+        find_batch(exec, options, &e.batches[i]);
     tn_parallel_for((int)threads, e.nbatches, emit_batch, &e);
     tn_status status = TN_OK;
     for (size_t i = 0; i < e.nbatches; i++) {
         tn_status one = finish_batch(exec, &e.batches[i]);
+        if (cached && one == TN_OK && e.batches[i].key && !e.batches[i].known)
+            keep_batch(exec, options, &e.batches[i]);
         status = status == TN_OK ? one : status;
     }
     exec->emit_seconds = tn_seconds() - start;

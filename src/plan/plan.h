@@ -83,6 +83,7 @@ typedef struct tn_exec_options {
     bool no_reuse;             /* every buffer has memory of its own: a plan at fault shows by comparison */
     const char *architecture;  /* of a GPU: what ptxas assembles for; NULL: the machine's */
     int device;                /* the GPU that it runs on */
+    const char *cache;         /* folder of compiled code, which keeps an executable's for a GPU; NULL: none */
 } tn_exec_options;
 
 typedef struct tn_exec {

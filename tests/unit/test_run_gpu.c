@@ -2,6 +2,7 @@
  * is captured and replayed, what waits, and that nothing is left over, whatever fails. */
 #include "plan_test.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ static int start_tests(void **state)
     void *library = dlopen(FAKE_CUDA, RTLD_NOW);
     fake = library ? dlsym(library, "fake_cuda") : NULL;
     setenv("TENON_PTXAS", "", 1); /* what code there is does not matter */
+    setenv("TENON_CACHE", "", 1);
     return fake && tn_gpu_count(NULL) == 1 ? 0 : -1;
 }
 
@@ -652,6 +654,50 @@ static void networks_run(void **state)
     check_clean();
 }
 
+/* The same network a second time: its code comes from the disk, and is the same. */
+static void code_is_kept(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tenon-run-gpu-XXXXXX";
+    char *images[2] = {NULL, NULL};
+    double seconds[2];
+    assert_non_null(mkdtemp(folder));
+    setenv("TENON_CACHE", folder, 1);
+    for (int turn = 0; turn < 2; turn++) {
+        tn_session *session = tn_session_new();
+        tn_network *network;
+        tn_executable *executable;
+        assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/examples/softmax.tn", &network), TN_OK);
+        teach_fake(session, network);
+        tn_compile_options options = {.machine = "cuda", .threads = 1};
+        assert_int_equal(tn_compile(session, network, &options, &executable), TN_OK);
+        images[turn] = strdup(fake->image);
+        tn_executable_info info;
+        assert_int_equal(tn_executable_describe(executable, &info), TN_OK);
+        seconds[turn] = info.emit_seconds;
+        tn_executable_free(executable);
+        tn_network_free(network);
+        tn_session_free(session);
+    }
+    assert_string_equal(images[0], images[1]);
+    assert_true(seconds[1] < seconds[0]);
+    free(images[0]);
+    free(images[1]);
+    DIR *dir = opendir(folder);
+    int files = 0;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.') {
+            files++;
+            assert_int_equal(unlinkat(dirfd(dir), e->d_name, 0), 0);
+        }
+    closedir(dir);
+    assert_int_equal(files, 1);
+    assert_int_equal(rmdir(folder), 0);
+    setenv("TENON_CACHE", "", 1);
+    fake->nkernels = 0;
+    check_clean();
+}
+
 static void machines_have_names(void **state)
 {
     (void)state;
@@ -688,7 +734,7 @@ int main(void)
         cmocka_unit_test(failures_leave_nothing),          cmocka_unit_test(loading_may_fail),
         cmocka_unit_test(sizes_may_be_born_during_a_run),  cmocka_unit_test(branches_are_chosen_by_values),
         cmocka_unit_test(constants_are_put_there_once),    cmocka_unit_test(networks_run),
-        cmocka_unit_test(machines_have_names),
+        cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
 }
