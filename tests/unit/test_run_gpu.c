@@ -654,6 +654,55 @@ static void networks_run(void **state)
     check_clean();
 }
 
+/* A loop whose condition, and a count, lie in the GPU's memory. A turn of it is a section that is replayed. */
+static void loops_run(void **state)
+{
+    (void)state;
+    enum { N = 7, K = 5 };
+    float in[N * K], w[K * K];
+    tn_session *session = tn_session_new();
+    tn_network *network;
+    tn_executable *executable;
+    tn_context *context;
+    assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/loop.tn", &network), TN_OK);
+    fake->most_threads = 1024;
+    teach_fake(session, network);
+    tn_compile_options options = {.machine = "cuda:0", .threads = 1};
+    if (tn_compile(session, network, &options, &executable) != TN_OK)
+        fail_msg("%s", last_message(session));
+    assert_int_equal(tn_context_new(executable, &context), TN_OK);
+    for (int i = 0; i < N * K; i++)
+        in[i] = (float)(i * 13 % 29);
+    for (int i = 0; i < K * K; i++)
+        w[i] = (float)(i * 7 % 11) - 5;
+    int64_t shapes[2][2] = {{N, K}, {K, K}};
+    DLTensor inputs[2] = {{.data = in, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shapes[0]},
+                          {.data = w, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shapes[1]}};
+    for (int turn = 0; turn < 3; turn++) {
+        DLTensor found[2] = {{0}, {0}}, expected[2] = {{0}, {0}};
+        fake->replays = 0;
+        if (tn_run(context, inputs, 2, found, 2) != TN_OK)
+            fail_msg("%s", tn_context_error(context));
+        assert_int_equal(tn_run_reference(session, network, inputs, 2, expected, 2), TN_OK);
+        assert_int_equal(*(int32_t *)found[1].data, 5); /* 28 to below 1 */
+        assert_int_equal(*(int32_t *)expected[1].data, 5);
+        for (int i = 0; i < N * K; i++)
+            assert_true(fabsf(((float *)found[0].data)[i] - ((float *)expected[0].data)[i]) <= 1e-5f);
+        assert_true(fake->replays >= 3);
+        for (int o = 0; o < 2; o++) {
+            tn_tensor_free(&found[o]);
+            tn_tensor_free(&expected[o]);
+        }
+    }
+    tn_context_free(context);
+    tn_executable_free(executable);
+    tn_network_free(network);
+    tn_session_free(session);
+    fake->nkernels = 0;
+    fake->most_threads = 0;
+    check_clean();
+}
+
 /* The same network a second time: its code comes from the disk, and is the same. */
 static void code_is_kept(void **state)
 {
@@ -734,7 +783,7 @@ int main(void)
         cmocka_unit_test(failures_leave_nothing),          cmocka_unit_test(loading_may_fail),
         cmocka_unit_test(sizes_may_be_born_during_a_run),  cmocka_unit_test(branches_are_chosen_by_values),
         cmocka_unit_test(constants_are_put_there_once),    cmocka_unit_test(networks_run),
-        cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
+        cmocka_unit_test(loops_run),                       cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
 }
