@@ -158,6 +158,15 @@ static void touch_now(lower *L, tn_lbuilder *b, const touch *t, size_t n)
     }
 }
 
+/* Before a nest that is prepared and not yet open: in it. A barrier may come as it opens, behind which this still counts. */
+static void touch_soon(lower *L, tn_lbuilder *b, const touch *t)
+{
+    if (GPU(L)->next.len && !GPU(L)->nest)
+        TN_PUSH(&L->arena, &GPU(L)->next, *t);
+    else
+        touch_now(L, b, t, 1);
+}
+
 static touch shared_touch(const tn_lvalue *buffer, bool write)
 {
     return (touch){.buffer = GPU_SHARED, .at = buffer->def->at, .bytes = buffer->def->size * ((tn_dtype_bits(buffer->type.dtype) + 7) / 8), .write = write};
@@ -166,7 +175,7 @@ static touch shared_touch(const tn_lvalue *buffer, bool write)
 void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write)
 {
     touch t = shared_touch(buffer, write);
-    touch_now(L, b, &t, 1);
+    touch_soon(L, b, &t);
 }
 
 void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write)
@@ -175,7 +184,7 @@ void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, co
     touch t = {.buffer = buffer, .write = write, .op = op, .layout = mine};
     if (mine)
         *mine = *layout;
-    touch_now(L, b, &t, 1);
+    touch_soon(L, b, &t);
 }
 
 void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after)
@@ -460,7 +469,7 @@ static bool is_plainly_present(const lower *L, const tn_tvalue *v, int *budget)
     if (!op || --*budget < 0 || op->nregions || op->code == TN_T_cat || op->code == TN_T_join)
         return false;
     if (op->code == TN_T_load_ptr && lower_mask_operand(op) >= 0)
-        plain = is_plain(L, op->operand[1], budget);
+        plain = is_plain(L, op->operand[1], budget) && (op->noperands < 3 || is_plain(L, op->operand[2], budget));
     if (op->code == TN_T_map && op->fn == TN_S_select)
         plain = is_plain(L, op->operand[0], budget);
     for (int d = 0; op->view && d < op->view->rank; d++)
@@ -710,7 +719,8 @@ axes gpu_operand_axes(const tn_top *op, int i, const axes *of)
 static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout)
 {
     place *p = tn_map_get(&L->places, TN_KEY(v));
-    if (L->status != TN_OK || tn_map_get(&L->scalars, TN_KEY(v)))
+    element known;
+    if (L->status != TN_OK || tn_map_get(&L->scalars, TN_KEY(v)) || (v->type.rank == 0 && lower_recall(L, v, NULL, &known)))
         return;
     void **seen = tn_map_at(&GPU(L)->prepared, tn_hash(of->axis, sizeof of->axis[0] * (size_t)v->type.rank, TN_KEY(v)));
     if (*seen)
