@@ -244,6 +244,8 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     scope s = lower_open(L);
     region r = gpu_enter(L);
+    int64_t first, last;
+    r.runs = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && first < last;
     if (ring)
         gpu_run_ring(L, &in, ring, loop->region[0]->arg);
     lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});

@@ -43,6 +43,9 @@ enum { GPU_SHARED = -3, GPU_ALL = -4 /* all that other programs may look at */ }
 
 typedef struct region {
     size_t log, shares, made;
+    const touch *before; /* what was touched before it */
+    size_t nbefore;
+    bool runs;     /* a loop that surely has a turn */
     bool programs; /* turns are programs: what they do to the kernel's buffers has no order */
 } region;
 
@@ -155,7 +158,7 @@ bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout);
 void gpu_barrier(lower *L, tn_lbuilder *b);
 /* Around what may run not at all or several times: copies and kept values that are made inside are not there behind it. b: a loop's body, at whose end a
  * barrier comes if one turn touches what the next one does too; NULL: no loop. */
-region gpu_enter(const lower *L);
+region gpu_enter(lower *L);
 void gpu_leave(lower *L, tn_lbuilder *b, region r);
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
 

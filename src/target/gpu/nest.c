@@ -211,10 +211,13 @@ bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout)
     return meets;
 }
 
-region gpu_enter(const lower *L)
+region gpu_enter(lower *L)
 {
     const gpu_lower *g = GPU(L);
-    return (region){.log = g->log.len, .shares = g->shares.len, .made = g->made.len};
+    touch *before = TN_NEW_ARRAY(&L->arena, touch, g->touched.len + 1);
+    for (size_t i = 0; i < g->touched.len; i++)
+        before[i] = g->touched.at[i];
+    return (region){.log = g->log.len, .shares = g->shares.len, .made = g->made.len, .before = before, .nbefore = g->touched.len};
 }
 
 void gpu_leave(lower *L, tn_lbuilder *b, region r)
@@ -226,6 +229,8 @@ void gpu_leave(lower *L, tn_lbuilder *b, region r)
             meets |= (!r.programs || g->log.at[i].buffer == GPU_SHARED) && conflict(L, &g->touched.at[k], &g->log.at[i], false);
     if (meets)
         gpu_barrier(L, b);
+    for (size_t i = 0; b && !r.runs && i < r.nbefore; i++) /* a loop without a turn has no barriers */
+        TN_PUSH(&L->arena, &g->touched, r.before[i]);
     while (g->shares.len > r.shares)
         g->shares.at[--g->shares.len]->buffer = NULL;
     while (g->made.len > r.made)
@@ -469,7 +474,7 @@ static bool is_plainly_present(const lower *L, const tn_tvalue *v, int *budget)
     if (!op || --*budget < 0 || op->nregions || op->code == TN_T_cat || op->code == TN_T_join)
         return false;
     if (op->code == TN_T_load_ptr && lower_mask_operand(op) >= 0)
-        plain = is_plain(L, op->operand[1], budget) && (op->noperands < 3 || is_plain(L, op->operand[2], budget));
+        plain = is_plain(L, op->operand[1], budget);
     if (op->code == TN_T_map && op->fn == TN_S_select)
         plain = is_plain(L, op->operand[0], budget);
     for (int d = 0; op->view && d < op->view->rank; d++)

@@ -329,16 +329,20 @@ int lower_mask_operand(const tn_top *op)
     return i < op->noperands ? i : -1;
 }
 
+/* The pointer exists, and the mask does and is true. */
+static tn_lvalue *under_mask(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, tn_lvalue *present)
+{
+    int i = lower_mask_operand(op);
+    if (i < 0)
+        return present;
+    element mask = lower_element(L, b, op->operand[i], idx);
+    return lower_and(b, present, lower_and(b, mask.present, unless_true(mask.value)));
+}
+
 access lower_pointed(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     element p = lower_element(L, b, op->operand[0], idx);
-    access a = {p.value, p.present};
-    int i = lower_mask_operand(op);
-    if (i >= 0) {
-        element mask = lower_element(L, b, op->operand[i], idx);
-        a.exists = lower_and(b, a.exists, lower_and(b, mask.present, unless_true(mask.value)));
-    }
-    return a;
+    return (access){p.value, under_mask(L, b, op, idx, p.present)};
 }
 
 tn_lvalue *lower_pointed_memory(lower *L, const tn_top *op)
@@ -391,10 +395,10 @@ tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
         return lower_atomic_access(L, b, op, idx, x).exists;
     if (op->code != TN_T_load_ptr)
         return NULL;
-    access a = lower_pointed(L, b, op, idx);
+    access a = {NULL, under_mask(L, b, op, idx, lower_present(L, b, op->operand[0], idx))};
     bool has_other = op->noperands > 2 && a.exists;
     if (has_other)
-        x[0] = lower_element(L, b, op->operand[2], idx);
+        x[0] = (element){NULL, lower_present(L, b, op->operand[2], idx)};
     return load_ptr_present(b, &a, has_other ? x : NULL);
 }
 
