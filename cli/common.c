@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "run/cuda.h"
+#include "run/run.h"
 
 int cli_fail(cli *c, tn_status status)
 {

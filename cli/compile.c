@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli.h"
-#include "run/cuda.h"
+#include "run/run.h"
 
 static tn_status compile(cli *c, const tn_network *network, tn_stage stage)
 {

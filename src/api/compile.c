@@ -4,7 +4,6 @@
 
 #include "api/internal.h"
 #include "opt/opt.h"
-#include "run/cuda.h"
 
 tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph)
 {

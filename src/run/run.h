@@ -160,4 +160,12 @@ int tn_gpu_count(const char **why);
 /* GPU i, counted from 0. TN_UNSUPPORTED: there is no such GPU. */
 tn_status tn_gpu_describe(tn_session *session, int i, tn_gpu_info *out);
 
+/* The machine that a name stands for: "cuda" or "cuda:N", the best row for GPU N (0), or, where there is no GPU, for the newest; else as tn_machine_find, where
+ * the name of a GPU's row may end in ":N" too. *device: N. TN_USAGE: nothing is called so. */
+tn_status tn_gpu_machine(tn_session *session, const char *name, const tn_machine **out, int *device);
+/* NULL if GPU `device` runs code for `machine`, a GPU's row; else a sentence that says what is missing (arena-owned). */
+const char *tn_gpu_refusal(tn_session *session, const tn_machine *machine, int device);
+/* The architecture that ptxas makes code for, so that GPU `device` runs it: the machine's own, or for a newer GPU that GPU's. */
+const char *tn_gpu_architecture(tn_arena *arena, const tn_machine *machine, int device);
+
 #endif
