@@ -106,6 +106,17 @@ static void test_bytes(void **state)
         run_orders(&kinds[i], NULL, shapes, TN_COUNT(shapes));
 }
 
+/* By multiply-adds in blocks: operands that lie either way, copied or computed. */
+static void test_blocks(void **state)
+{
+    static const kind kinds[] = {{"f32", "f32", "f32", "4"}, {"f64", "f64", "f64", "2"}, {"i32", "i32", "i32", "1"}};
+    static const shape shapes[] = {{9, 17, 11, 32, 64, 16, 2, 3}, {17, 9, 29, 16, 64, 8, 1, 0}, {33, 35, 9, 64, 128, 16, 4, 2}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(kinds); i++)
+        run_orders(&kinds[i], NULL, shapes, i ? 2 : TN_COUNT(shapes));
+    run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", shapes, 1);
+}
+
 /* What the fold gives is stored as it is. */
 static void test_bare(void **state)
 {
@@ -179,7 +190,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_blocks),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
  *   pipeline         of a fold whose operands are plain loads: strips are copied without registers, `stages` - 1 of them ahead, into a ring of buffers
  *                      copies of strips 0 … stages - 2
  *                      each strip: wait until it is there; barrier; copy strip + stages - 1 to where strip - 1 was; fragments and products
- *   multiply-adds    both operands in shared memory; each thread adds up its elements, k after k */
+ *   blocks           the same by multiply-adds, for types that no instruction takes (blocks.c)
+ *   multiply-adds    what is left, small extents too: each thread adds up its elements, k after k */
 #include "target/gpu/dot.h"
 
 #include <assert.h>
@@ -25,6 +26,7 @@ typedef struct product {
     const tn_top *op, *dot;
     tn_dtype factor, sum; /* of the operands, of the accumulators */
     const gpu_mma *mma;   /* NULL: multiply-adds */
+    bool blocks;          /* multiply-adds, a block of the result a thread (blocks.c) */
     gpu_warps warps;
     int group_columns;    /* of one instruction of a warpgroup; 0: warps work alone */
     tn_layout layout;
@@ -122,8 +124,13 @@ static void choose(lower *L, product *p)
     for (size_t i = 0; i < TN_COUNT(instructions); i++)
         if (instructions[i].factor == p->factor && instructions[i].sum == p->sum)
             found = &instructions[i];
-    if (!found || x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size) ||
-        x->extent[1].size * tn_dtype_bits(x->dtype) / 8 < GPU_MMA_DEPTH)
+    if (x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size))
+        return;
+    if (!found) {
+        p->blocks = p->factor == p->sum && gpu_block_layout(L, p->dot, &p->warps, &p->layout);
+        return;
+    }
+    if (x->extent[1].size * tn_dtype_bits(x->dtype) / 8 < GPU_MMA_DEPTH)
         return;
     p->group_columns = group_columns_of(L, p->dot);
     if (p->group_columns && tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout)) {
@@ -144,12 +151,19 @@ static product product_of(lower *L, const tn_top *op)
     return p;
 }
 
-bool gpu_has_instruction(lower *L, const tn_top *dot) { return product_of(L, dot).mma != NULL; }
+/* Its operands lie in shared memory as operand.c has them. */
+static bool is_tiled(const product *p) { return p->mma || p->blocks; }
+
+bool gpu_dot_is_tiled(lower *L, const tn_top *dot)
+{
+    product p = product_of(L, dot);
+    return is_tiled(&p);
+}
 
 void gpu_survey_dot(lower *L, const tn_top *dot)
 {
     product p = product_of(L, dot);
-    if (!p.mma)
+    if (!is_tiled(&p))
         return;
     gpu_set_class_layout(L, &dot->result->type, &p.layout);
     if (is_in_chain(dot)) { /* what goes along with its rows (maxima, sums) lies where they do */
@@ -249,7 +263,7 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         gpu_operand *o = &p->operand[i];
         if (o->width)
             continue;
-        if (i == 0)
+        if (i == 0 && p->mma)
             keep_fragments(L, b, p);
         if (o->fragments)
             continue;
@@ -309,10 +323,14 @@ static void multiply_add(lower *L, tn_lbuilder *b, const product *p)
 
 static void add_strip(lower *L, tn_lbuilder *b, product *p)
 {
-    if (p->mma) {
+    if (is_tiled(p)) {
         fill(L, b, p);
         if (L->status != TN_OK)
             return;
+        if (p->blocks) {
+            gpu_multiply_blocks(L, b, p->dot, p->warps, p->operand, p->acc->held->regs);
+            return;
+        }
         if (!p->group_columns) {
             multiply(L, b, p);
             return;
@@ -501,9 +519,9 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_top *dot = dot_of(op);
     product p = product_of(L, op);
-    if (!p.mma && !gpu_class_layout(L, &dot->result->type, &p.layout))
+    if (!is_tiled(&p) && !gpu_class_layout(L, &dot->result->type, &p.layout))
         return;
-    for (int i = 0; p.mma && i < 2; i++)
+    for (int i = 0; is_tiled(&p) && i < 2; i++)
         if (!gpu_operand_of(L, dot, i, &p.operand[i]))
             return;
     tn_ttype sums = dot->result->type;
@@ -516,7 +534,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         clear(L, b, &p);
     int64_t shared = GPU(L)->shared;
     if (op == dot) {
-        for (int i = 0; p.mma && i < 2; i++) {
+        for (int i = 0; is_tiled(&p) && i < 2; i++) {
             const gpu_operand *ready = gpu_ready_operand(L, dot->operand[i], i == 0);
             if (ready)
                 p.operand[i] = *ready;
@@ -524,7 +542,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         add_strip(L, b, &p);
     } else {
         gpu_ring ring = {.n = 0};
-        if (p.mma && op->nranges == 1)
+        if (is_tiled(&p) && op->nranges == 1)
             ring = ring_of(L, &p);
         if (ring.n)
             add_strips_ahead(L, b, &p, &ring);

@@ -44,6 +44,13 @@ void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o);
 void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage);
 /* Computes it, and stores it into its buffer. */
 void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o);
+/* A coordinate: what the thread gives, and what unrolled loops give, whose bits are others than the thread's. */
+typedef struct gpu_split {
+    tn_lvalue *thread, *rest;
+} gpu_split;
+/* Where the tile's elements lie: the first of 16 bytes, any one. by_thread: the row's rest is a multiple of 8, which permutes nothing. */
+tn_lvalue *gpu_piece_at(tn_lbuilder *b, const gpu_operand *o, gpu_split row, gpu_split piece, bool by_thread);
+tn_lvalue *gpu_element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column);
 /* Fragments along m (left) or n for 32 bytes of k, number `k`, into registers `to`: `count` fragments of 16 rows or 8 columns. k: may be an unrolled index. */
 /* The same for wgmma: where in the buffer the 64 rows number `group` along m (n: from 0 on) start that belong to 16 of k; how many bytes boxes are apart; whether
  * rows lie along m or n. */
@@ -56,7 +63,12 @@ void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warp
 /* A buffer of its own in shared memory for that many tiles. */
 void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages);
 int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */
-bool gpu_has_instruction(lower *L, const tn_top *dot);
+bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
+
+/* ---- blocks.c: by multiply-adds, a block of the result a thread ------------------------------------------------------------------ */
+/* False: the types, or too few elements. The extents are powers of two. */
+bool gpu_block_layout(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *out);
+void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps warps, const gpu_operand *operands, tn_lvalue *acc);
 
 /* ---- pipeline.c: operands that are copied turns of a loop ahead -------------------------------------------------------------- */
 enum { GPU_RING = 8 };

@@ -35,19 +35,13 @@ static tn_lvalue *shift_right(tn_lbuilder *b, tn_lvalue *x, int by) { return by 
 static tn_lvalue *shift_left(tn_lbuilder *b, tn_lvalue *x, int by) { return by ? tn_l_fn2(b, TN_S_shl, x, tn_l_index(b, by)) : x; }
 static tn_lvalue *xor(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_xor, x, y); }
 
-/* A coordinate: what the thread gives, and what the unrolled loops give, whose bits are others than the thread's. */
-typedef struct split {
-    tn_lvalue *thread, *rest;
-} split;
-
 /* What the row's number does to the pieces of its box. A rest that is a multiple of 8 rows changes nothing. */
 static tn_lvalue *permutation(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row)
 {
     return and_mask(b, shift_right(b, row, log2_of(8 / o->piece_count)), o->piece_count - 1);
 }
 
-/* The first element of a piece. permuted: by row.thread alone, if row.rest is a multiple of 8. */
-static tn_lvalue *piece_at(tn_lbuilder *b, const gpu_operand *o, split row, split piece, bool by_thread)
+tn_lvalue *gpu_piece_at(tn_lbuilder *b, const gpu_operand *o, gpu_split row, gpu_split piece, bool by_thread)
 {
     int bits = log2_of(o->piece_count);
     tn_lvalue *p = permutation(b, o, by_thread ? row.thread : plus(b, row.thread, row.rest));
@@ -58,11 +52,10 @@ static tn_lvalue *piece_at(tn_lbuilder *b, const gpu_operand *o, split row, spli
     return plus(b, plus(b, of_thread, in_row), of_rest);
 }
 
-/* Of any element. */
-static tn_lvalue *element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column)
+tn_lvalue *gpu_element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column)
 {
     tn_lvalue *zero = tn_l_index(b, 0);
-    tn_lvalue *piece = piece_at(b, o, (split){row, zero}, (split){shift_right(b, column, o->piece_bits), zero}, true);
+    tn_lvalue *piece = gpu_piece_at(b, o, (gpu_split){row, zero}, (gpu_split){shift_right(b, column, o->piece_bits), zero}, true);
     return plus(b, piece, and_mask(b, column, (INT64_C(1) << o->piece_bits) - 1));
 }
 
@@ -98,9 +91,9 @@ void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o)
 }
 
 /* The part of a coordinate that the loops of a nest give, and whether it is a multiple of 8. */
-static split split_axis(lower *L, tn_lbuilder *b, const nest *n, int axis, bool *eights)
+static gpu_split split_axis(lower *L, tn_lbuilder *b, const nest *n, int axis, bool *eights)
 {
-    split s = {gpu_thread_index(L, &n->layout, axis), tn_l_index(b, 0)};
+    gpu_split s = {gpu_thread_index(L, &n->layout, axis), tn_l_index(b, 0)};
     *eights = true;
     for (int i = n->nwalks - 1; i >= 0; i--) {
         const walk *w = &n->walk[i];
@@ -122,9 +115,9 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
     nest n;
     tn_lbuilder in = *b;
     gpu_open(L, &in, &o->copies, &n);
-    split row = split_axis(L, &in, &n, 1 - inner, &eights), copy = split_axis(L, &in, &n, inner, &ignored);
-    split piece = {shift_right(&in, copy.thread, per_piece), shift_right(&in, copy.rest, per_piece)};
-    tn_lvalue *at = piece_at(&in, o, row, piece, eights);
+    gpu_split row = split_axis(L, &in, &n, 1 - inner, &eights), copy = split_axis(L, &in, &n, inner, &ignored);
+    gpu_split piece = {shift_right(&in, copy.thread, per_piece), shift_right(&in, copy.rest, per_piece)};
+    tn_lvalue *at = gpu_piece_at(&in, o, row, piece, eights);
     if (per_piece)
         at = plus(&in, at, times(&in, and_mask(&in, n.idx[inner], (1 << per_piece) - 1), o->width));
     tn_lvalue *idx[TN_TILE_RANK] = {n.idx[0], n.idx[1]};
@@ -158,7 +151,7 @@ void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
             if (n.walk[i].axis == o->inner)
                 column = plus(&in, column, times(&in, n.walk[i].index, n.walk[i].stride));
     }
-    at = element_at(&in, o, n.idx[1 - o->inner], column);
+    at = gpu_element_at(&in, o, n.idx[1 - o->inner], column);
     if (vector)
         at = plus(&in, at, first->index);
     tn_l_store(&in, o->buffer, at, tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, &o->layout));
@@ -189,21 +182,21 @@ static void load_matrices(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *f = loop->region[0]->arg, *row8 = thread_bits(L, 0, 3, 0), *q0 = thread_bits(L, 3, 1, 0), *q1 = thread_bits(L, 4, 1, 0);
     int64_t apart = (int64_t)16 << wm; /* rows or columns of 16 that all warps have */
-    split row, piece;
+    gpu_split row, piece;
     if (o->left && k_inner) { /* matrices: 8 rows lower, then 16 bytes of k further */
-        row = (split){plus(e, plus(e, row8, shift_left(e, q0, 3)), warp_bits(L, o, warps, 4)), times(&in, f, apart)};
-        piece = (split){q1, times(&in, k, 2)};
+        row = (gpu_split){plus(e, plus(e, row8, shift_left(e, q0, 3)), warp_bits(L, o, warps, 4)), times(&in, f, apart)};
+        piece = (gpu_split){q1, times(&in, k, 2)};
     } else if (o->left) {
-        row = (split){plus(e, row8, shift_left(e, q1, 3)), times(&in, k, 16)};
-        piece = (split){plus(e, q0, warp_bits(L, o, warps, 1)), times(&in, f, apart / 8)};
+        row = (gpu_split){plus(e, row8, shift_left(e, q1, 3)), times(&in, k, 16)};
+        piece = (gpu_split){plus(e, q0, warp_bits(L, o, warps, 1)), times(&in, f, apart / 8)};
     } else if (k_inner) { /* matrices: 16 bytes of k further, then the next 8 columns of this warp */
-        row = (split){plus(e, plus(e, row8, shift_left(e, q1, 3 + wm)), warp_bits(L, o, warps, 3)), times(&in, f, apart)};
-        piece = (split){q0, times(&in, k, 2)};
+        row = (gpu_split){plus(e, plus(e, row8, shift_left(e, q1, 3 + wm)), warp_bits(L, o, warps, 3)), times(&in, f, apart)};
+        piece = (gpu_split){q0, times(&in, k, 2)};
     } else {
-        row = (split){plus(e, row8, shift_left(e, q0, 3)), times(&in, k, 16)};
-        piece = (split){plus(e, shift_left(e, q1, wm), warp_bits(L, o, warps, 0)), times(&in, f, apart / 8)};
+        row = (gpu_split){plus(e, row8, shift_left(e, q0, 3)), times(&in, k, 16)};
+        piece = (gpu_split){plus(e, shift_left(e, q1, wm), warp_bits(L, o, warps, 0)), times(&in, f, apart / 8)};
     }
-    tn_lvalue *at = piece_at(&in, o, row, piece, true);
+    tn_lvalue *at = gpu_piece_at(&in, o, row, piece, true);
     tn_l_machine(&in, k_inner ? "ldmatrix_x4" : "ldmatrix_x4_turned", (tn_lvalue *[]){to, times(&in, f, registers), o->buffer, in_stage(&in, at, o->stage)}, 4);
 }
 
@@ -221,7 +214,7 @@ static void load_elements(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
             tn_lvalue *side = plus(&in, outer, tn_l_index(&in, o->left ? w % 2 * 8 : 0));
             tn_lvalue *depth = plus(&in, deep, tn_l_index(&in, i + (o->left ? w / 2 : w) * 4 * per_word));
             bool k_inner = o->inner == (o->left ? 1 : 0);
-            tn_lvalue *at = k_inner ? element_at(&in, o, side, depth) : element_at(&in, o, depth, side);
+            tn_lvalue *at = k_inner ? gpu_element_at(&in, o, side, depth) : gpu_element_at(&in, o, depth, side);
             tn_lvalue *x = tn_l_load(&in, o->buffer, in_stage(&in, at, o->stage), 1, NULL, NULL);
             tn_l_store(&in, to, plus(&in, times(&in, f, words * per_word), tn_l_index(&in, w * per_word + i)), x, NULL);
         }

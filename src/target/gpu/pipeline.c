@@ -147,7 +147,7 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
     tn_tile_walk(loop->region[0], find_synchronisation, &synchronises);
     r->index = loop->region[0]->arg;
     for (const tn_top *dot = loop->region[0]->first; dot && !synchronises; dot = dot->next)
-        for (int i = 0; dot->code == TN_T_dot && gpu_has_instruction(L, dot) && i < 2; i++) {
+        for (int i = 0; dot->code == TN_T_dot && gpu_dot_is_tiled(L, dot) && i < 2; i++) {
             gpu_operand o;
             void **ready = tn_map_at(&GPU(L)->ready, TN_KEY(dot->operand[i]));
             if (*ready || r->n == GPU_RING || !may_copy(dot->operand[i]->def, loop) || !gpu_operand_of(L, dot, i, &o))
