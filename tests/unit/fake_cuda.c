@@ -255,7 +255,7 @@ CALL(cuGraphExecDestroy, (void *exec), NEEDS_CONTEXT; free_work(*(work **)exec);
 CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; (void)s; replay(exec))
 CALL(cuPointerGetAttribute, (void *value, int attribute, unsigned long long pointer), NEEDS_CONTEXT; if (attribute != 3 || pointer == fake_cuda.foreign) return 1;
      *(unsigned long long *)value = pointer)
-CALL(cuGetErrorName, (int result, const char **name), if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
+CALL(cuGetErrorName, (int result, const char **name), fake_cuda.told_inside += fake_cuda.pushed != 0; if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
 CALL(cuGetErrorString, (int result, const char **text), if (result == 12345) return 1; *text = result == 2 ? "all is taken" : "went wrong")
 CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;
      switch (attribute) { case 16: *value = 80; break; case 38: *value = 6 << 20; break; case 75: *value = 9; break; case 76: *value = 0; break; case 82: *value = 65536; break;

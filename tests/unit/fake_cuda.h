@@ -30,6 +30,7 @@ typedef struct fake_state {
     fake_kernel kernel[FAKE_KERNELS];
     int nkernels;
     int launches, copies, captures, instances, updates, replays, waits; /* how often */
+    int told_inside;     /* errors whose words were asked for while a context was current */
     const void *image;   /* loaded last */
 } fake_state;
 
