@@ -117,6 +117,32 @@ static void test_blocks(void **state)
     run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", shapes, 1);
 }
 
+/* A convolution: a fold over taps and channels as one loop of copies, under guards that say where the window leaves the image; rows by number. */
+static void test_convolution(void **state)
+{
+    static const char *const text =
+        "kernel @convolution(%x: #T[h*w*c*8] read align 16, %f: #T[9*c*64*o] read align 16, %y: f32[h*w*o*8] write) grid(%pp : h*w by $M, %po : o*8 by $N) {\n"
+        "  view %X = %x : [h, w, 3, 3, c*8] strides [w*c*8, c*8, w*c*8, c*8, 1] offset -w*c*8 - c*8"
+        " guard([1, 0, 1, 0, 0] base -1 limit h) guard([0, 1, 0, 1, 0] base -1 limit w) pad 0\n"
+        "  view %F = %f : [3, 3, c*8, o*8] strides [3*c*o*64, c*o*64, o*8, 1]\n  view %Y = %y : [h*w, o*8] strides [o*8, 1]\n"
+        "  %three = size 3 : i64\n  %cc = size c*8 : i64\n  %ww = size w : i64\n  %wb = broadcast %ww axes [] : $M x i64\n  %p = range %pp : $M x i64\n"
+        "  %ph = div %p, %wb : $M x i64\n  %pw = rem %p, %wb : $M x i64\n"
+        "  %s = fold @dot (%th : %three by 1, %tw : %three by 1, %l : %cc by $K) axes [] order any identity [0] : $M x $N x f32 {\n"
+        "    %0 = load %X[%ph(@0), %pw(@0), %th, %tw, %l + @1] : $M x $K x #T\n    %1 = load %F[%th, %tw, %l + @0, %po + @1] : $K x $N x #T\n"
+        "    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n  } combine (%a: f32, %b: f32) {\n    %1 = add %a, %b : f32\n    yield %1\n  }\n"
+        "  store %Y[%pp + @0, %po + @1], %s\n}\n";
+    static const char *const types[] = {"bf16", "f32"};
+    tn_arena arena = {0};
+    (void)state;
+    for (size_t t = 0; t < TN_COUNT(types); t++)
+        for (int warps = 1; warps <= 4; warps += 3) {
+            const char *const by[][2] = {{"#T", types[t]}};
+            variant v = {.size = {{"h", 5}, {"w", 7}, {"c", 3}, {"o", 5}}, .bind = {{"$M", 32}, {"$N", warps > 1 ? 64 : 32}, {"$K", 16}}};
+            assert_int_equal(check_gpu_kernel(replaced(&arena, text, by, 1), &v, warps, t), TN_OK);
+        }
+    tn_arena_free(&arena);
+}
+
 /* What the fold gives is stored as it is. */
 static void test_bare(void **state)
 {
@@ -190,7 +216,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_blocks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -397,10 +397,28 @@ static gpu_ring ring_of(lower *L, product *p)
     return r;
 }
 
+/* Several ranges as one loop over all their strips. */
+static void count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ring)
+{
+    tn_lvalue *turns = tn_l_index(b, 1);
+    for (int i = 0; i < op->nranges; i++) {
+        int64_t step = op->step[i].size;
+        tn_lvalue *limit = tn_l_fn2(b, TN_S_max, lower_scalar(L, b, op->operand[i]), tn_l_index(b, 0));
+        ring->strip[i] = step;
+        ring->count[i] = step == 1 ? limit : tn_l_fn2(b, TN_S_div, plus(b, limit, tn_l_index(b, step - 1)), tn_l_index(b, step));
+        turns = tn_l_fn2(b, TN_S_mul, turns, ring->count[i]);
+    }
+    ring->nranges = op->nranges;
+    gpu_set_loop(ring, tn_l_index(b, 0), turns, tn_l_index(b, 1));
+}
+
 static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *ring)
 {
     tn_lvalue *zero = tn_l_index(b, 0);
-    gpu_set_loop(ring, zero, lower_scalar(L, b, p->op->operand[0]), tn_l_index(b, p->op->step[0].size));
+    if (p->op->nranges == 1)
+        gpu_set_loop(ring, zero, lower_scalar(L, b, p->op->operand[0]), tn_l_index(b, p->op->step[0].size));
+    else
+        count_turns(L, b, p->op, ring);
     gpu_start_ring(L, b, ring);
     tn_lop *loop = tn_l_for(b, "k0", zero, ring->limit, ring->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
@@ -410,7 +428,7 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     gpu_wait_for_turn(L, &in, ring, p->group_columns > 0);
     if (!p->behind)
         gpu_copy_ahead(L, &in, ring, k);
-    lower_memo(L, ring->index, NULL, (element){k, NULL});
+    gpu_bind_turn(L, &in, ring, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
         add_strip(L, &in, p);
@@ -542,7 +560,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         add_strip(L, b, &p);
     } else {
         gpu_ring ring = {.n = 0};
-        if (is_tiled(&p) && op->nranges == 1)
+        if (is_tiled(&p))
             ring = ring_of(L, &p);
         if (ring.n)
             add_strips_ahead(L, b, &p, &ring);

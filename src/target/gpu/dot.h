@@ -75,8 +75,11 @@ enum { GPU_RING = 8 };
 struct gpu_ring {
     gpu_operand *operand[GPU_RING];
     int n;
-    const tn_tvalue *index;          /* of the loop in the Tile IR */
-    tn_lvalue *first, *limit, *step; /* its values */
+    const tn_tvalue *index;          /* of the loop in the Tile IR; of a fold of several ranges the first one's, and turns are counted */
+    int nranges;
+    int64_t strip[TN_TILE_RANK];     /* steps of the ranges */
+    tn_lvalue *count[TN_TILE_RANK];  /* how many each has */
+    tn_lvalue *first, *limit, *step; /* the loop's values */
     int stages, ahead;
     tn_lvalue *reads, *writes;
 };
@@ -84,6 +87,8 @@ struct gpu_ring {
 void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept);
 /* First in a turn: its copies are there, for all threads; groups: wgmma will read them. */
 void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r, bool groups);
+/* Declares the values of the Tile IR's indices in the turn `at`. */
+void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at);
 void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);
 /* The operand, if the loop around has copied it for this turn. */
 const gpu_operand *gpu_ready_operand(lower *L, const tn_tvalue *v, bool left);

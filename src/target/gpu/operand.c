@@ -66,18 +66,40 @@ static tn_lvalue *in_stage(tn_lbuilder *b, const tn_lvalue *at, tn_lvalue *stage
 
 /* ---- into shared memory ------------------------------------------------------------------------------------------------ */
 
+static bool walks_inner(const gpu_operand *o, const tn_subscript *s)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (s->axis[i] == o->inner)
+            return true;
+    return false;
+}
+
+/* All elements of a copy exist, or none: no guard looks at where in it one is, and rows by number are the same for all. */
+static bool exists_whole(const gpu_operand *o, const tn_top *load)
+{
+    const tn_view *view = load->view;
+    for (int d = 0; d < view->rank; d++) {
+        const tn_subscript *s = &load->subscript[d];
+        if (!walks_inner(o, s))
+            continue;
+        if (!s->block)
+            return false;
+        for (int g = 0; g < view->nguards; g++)
+            if (!tn_dim_is(view->guard[g].coef[d], 0))
+                return false;
+    }
+    return true;
+}
+
 void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o)
 {
     const tn_top *load = o->value->def;
     int64_t multiple;
     int axis;
-    if (!load || load->code != TN_T_load || tn_map_get(&L->places, TN_KEY(o->value)) || load->view->panel || load->view->nguards)
+    if (!load || load->code != TN_T_load || tn_map_get(&L->places, TN_KEY(o->value)) || load->view->panel || !exists_whole(o, load))
         return;
     if (load->view->padded && (load->view->padding.f != 0 || load->view->padding.u != 0))
         return;
-    for (int d = 0; d < load->view->rank; d++)
-        if (!load->subscript[d].block && load->subscript[d].naxes)
-            return;
     if (lower_writes(L, loop, load->view->buffer) || !gpu_neighbours(L, load, &axis, &multiple) || axis != o->inner)
         return;
     for (int bytes = PIECE; bytes >= 4 && !o->width; bytes /= 2)
@@ -113,6 +135,7 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
     int per_piece = log2_of(PIECE / bytes), inner = o->inner;
     bool eights, ignored;
     nest n;
+    gpu_prepare_access(L, b, load, &o->copies);
     tn_lbuilder in = *b;
     gpu_open(L, &in, &o->copies, &n);
     gpu_split row = split_axis(L, &in, &n, 1 - inner, &eights), copy = split_axis(L, &in, &n, inner, &ignored);

@@ -26,13 +26,28 @@ void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int k
         r->n = r->stages = 0;
 }
 
+void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at)
+{
+    if (r->nranges < 2) {
+        lower_memo(L, r->index, NULL, (element){at, NULL});
+        return;
+    }
+    for (int i = r->nranges - 1; i >= 0; i--) { /* the last range is the innermost */
+        tn_lvalue *mine = i ? tn_l_fn2(b, TN_S_rem, at, r->count[i]) : at;
+        lower_memo(L, &r->index[i], NULL, (element){scaled(b, mine, r->strip[i]), NULL});
+        at = i ? tn_l_fn2(b, TN_S_div, at, r->count[i]) : at;
+    }
+}
+
 static void copy_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *index, tn_lvalue *stage)
 {
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, index, r->limit))->region[0]);
     scope s = lower_open(L);
-    lower_memo(L, r->index, NULL, (element){index, NULL});
+    region made = gpu_enter(L);
+    gpu_bind_turn(L, &in, r, index);
     for (int i = 0; i < r->n; i++)
         gpu_copy_operand(L, &in, r->operand[i], scaled(&in, stage, gpu_operand_elements(r->operand[i])));
+    gpu_leave(L, NULL, made);
     lower_close(L, s);
     tn_l_machine(b, "copy_commit", NULL, 0);
 }
