@@ -429,14 +429,14 @@ static int64_t registers_a_thread(lower *L)
     return REGISTERS / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
 }
 
-static int64_t words_a_thread(lower *L, const tn_ttype *type) { return tn_ceildiv(elements_of(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
+int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(elements_of(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
 
 bool gpu_had_better_wait(lower *L, const tn_tvalue *v)
 {
     enum { MOST_SHARED = 160 << 10 };
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
     int64_t bytes = elements_of(&v->type) * ((tn_dtype_bits(v->type.dtype) + 7) / 8), wide = elements_of(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
-    int64_t words = words_a_thread(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
+    int64_t words = gpu_words(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
     return d && d->sinks > 1 && !d->from_loop && words > registers_a_thread(L) && GPU(L)->shared + bytes <= MOST_SHARED;
 }
 
@@ -448,7 +448,7 @@ bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
     search.n = 0;
     if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
-    int64_t words = words_a_thread(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
+    int64_t words = gpu_words(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
     bool load = v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr); /* dearer to have again than anything */
     if (words > (load ? MOST_LOADED : room))
         return false;

@@ -87,6 +87,14 @@ static void keep(lower *L, tn_lbuilder *b, const tn_tvalue *v)
         gpu_materialise(L, b, v, &layout);
 }
 
+/* More than one access of a thread: all are made before any is waited for, in a nest that does nothing else. */
+static bool is_load_of_several(const lower *L, const tn_top *op)
+{
+    enum { ACCESS = 4, MOST = 64 }; /* registers */
+    int64_t words = gpu_words(L, &op->result->type);
+    return words > ACCESS && words <= MOST;
+}
+
 static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     if (op->result->type.rank == 0) {
@@ -95,8 +103,10 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_scalar(L, b, op->result);
         return;
     }
+    if (tn_map_get(&L->places, TN_KEY(op->result))) /* ahead of its turn */
+        return;
     bool worth = gpu_is_worth_keeping(L, op->result);
-    if (!worth && !must_load_now(L, op))
+    if (!worth && !is_load_of_several(L, op) && !must_load_now(L, op))
         return;
     keep(L, b, op->result);
     place *p = tn_map_get(&L->places, TN_KEY(op->result));
@@ -218,6 +228,140 @@ static void carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *co
         copy_registers(b, &args[i].type, state[i], next[i]);
 }
 
+enum { MOST_TURNS = 4, MOST_AHEAD = 16 };
+
+/* v is computed from what the loop carries. */
+static bool is_carried(const tn_top *loop, const tn_tvalue *v, int *budget)
+{
+    const tn_tvalue *args = loop->region[0]->arg;
+    if (v > args && v < args + loop->region[0]->nargs)
+        return true;
+    if (--*budget < 0)
+        return true;
+    for (int i = 0; v->def && v->def->block == loop->region[0] && i < v->def->noperands; i++)
+        if (is_carried(loop, v->def->operand[i], budget))
+            return true;
+    for (int d = 0; v->def && v->def->view && d < v->def->view->rank; d++)
+        if (is_carried(loop, v->def->subscript[d].value, budget))
+            return true;
+    return false;
+}
+
+/* What several turns of a loop load, in registers: those of the turns that come next, while these compute. */
+typedef struct ahead {
+    int turns, n;
+    const tn_top *load[MOST_AHEAD];
+    place *place[MOST_TURNS][MOST_AHEAD];
+} ahead;
+
+/* Loads that can be made ahead of their turn: of a loop that does nothing but load, at places that it does not compute on the way, and compute. As many turns at
+ * once as have enough in flight. */
+static void find_ahead(lower *L, const tn_top *op, ahead *a)
+{
+    enum { WORDS = 32, MOST_WORDS = 64 /* of a thread, in flight */ };
+    int64_t words = 0;
+    int n = 0;
+    for (const tn_top *in = op->region[0]->first; in; in = in->next) {
+        bool load = in->code == TN_T_load || in->code == TN_T_load_ptr;
+        int budget = LOWER_BUDGET;
+        if (in->nregions || in->code == TN_T_dot || in->code == TN_T_histogram || in->code == TN_T_gather || in->code == TN_T_scan || in->code == TN_T_sort ||
+            (!load && in->code != TN_T_yield && !(tn_top_traits(in->code) & TN_T_PURE)))
+            return;
+        if (!load || in->result->type.rank == 0)
+            continue;
+        if (n == MOST_AHEAD || is_carried(op, in->result, &budget))
+            return;
+        a->load[n++] = in;
+        words += gpu_words(L, &in->result->type);
+    }
+    if (words > MOST_WORDS)
+        return;
+    a->n = n;
+    while (words && a->turns < MOST_TURNS && 2 * a->turns * words <= WORDS)
+        a->turns *= 2;
+}
+
+/* One turn, after its loads, if they were made ahead. */
+static void lower_turn(lower *L, tn_lbuilder *in, const tn_top *op, tn_lvalue *index, place *const *state)
+{
+    int n = op->nresults;
+    scope s = lower_open(L);
+    lower_memo(L, &op->region[0]->arg[0], NULL, (element){index, NULL});
+    bind_state(L, op->region[0]->arg + 1, state, n);
+    gpu_block(L, in, op->region[0]);
+    if (L->status == TN_OK)
+        carry(L, in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
+    lower_close(L, s);
+}
+
+static void load_turns(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *index, tn_lvalue *step, const ahead *a)
+{
+    for (int u = 0; u < a->turns; u++) {
+        scope s = lower_open(L);
+        region r = gpu_enter(L);
+        lower_memo(L, &op->region[0]->arg[0], NULL, (element){tn_l_fn2(b, TN_S_add, index, tn_l_fn2(b, TN_S_mul, tn_l_index(b, u), step)), NULL});
+        for (int i = 0; i < a->n && L->status == TN_OK; i++)
+            gpu_materialise_into(L, b, a->load[i]->result, a->place[u][i]);
+        gpu_leave(L, NULL, r);
+        lower_close(L, s);
+    }
+}
+
+static bool new_ahead(lower *L, tn_lbuilder *b, ahead *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        const tn_tvalue *v = a->load[i]->result;
+        tn_layout layout;
+        if (!gpu_natural_layout(L, v, &layout))
+            return false;
+        for (int u = 0; u < a->turns; u++) {
+            a->place[u][i] = gpu_new_place(L, b, &v->type, &layout, "ahead");
+            a->place[u][i]->root = lower_root(L, v);
+            a->place[u][i]->kept = true;
+        }
+    }
+    return true;
+}
+
+/* The loop from lo to hi, a->turns turns at once. */
+static void lower_loop(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, ahead *a, gpu_ring *ring, place *const *state)
+{
+    tn_lvalue *all = tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, a->turns));
+    if (!new_ahead(L, b, a))
+        return;
+    if (a->n) {
+        tn_lbuilder some = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, lo, hi))->region[0]);
+        load_turns(L, &some, op, lo, step, a);
+    }
+    tn_lop *loop = tn_l_for(b, "i", lo, hi, all, TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *index = loop->region[0]->arg;
+    region r = gpu_enter(L);
+    int64_t first, last;
+    r.runs = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && first < last;
+    if (ring)
+        gpu_run_ring(L, &in, ring, index);
+    ahead now = *a;
+    if (a->n && new_ahead(L, &in, &now)) {
+        for (int u = 0; u < a->turns; u++)
+            for (int i = 0; i < a->n; i++)
+                copy_registers(&in, &a->load[i]->result->type, now.place[u][i], a->place[u][i]);
+        tn_lvalue *next = tn_l_fn2(&in, TN_S_add, index, all);
+        tn_lbuilder more = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_lt, next, hi))->region[0]);
+        load_turns(L, &more, op, next, step, a);
+    }
+    for (int u = 0; u < a->turns && L->status == TN_OK; u++) {
+        region turn = gpu_enter(L);
+        for (int i = 0; i < a->n; i++)
+            lower_set_place(L, a->load[i]->result, now.place[u][i]);
+        lower_turn(L, &in, op, tn_l_fn2(&in, TN_S_add, index, tn_l_fn2(&in, TN_S_mul, tn_l_index(&in, u), step)), state);
+        gpu_leave(L, NULL, turn);
+    }
+    for (int i = 0; i < a->n; i++)
+        lower_set_place(L, a->load[i]->result, NULL);
+    gpu_leave(L, &in, r);
+}
+
 static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
@@ -240,21 +384,21 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_set_loop(ring, lo, hi, step);
         gpu_start_ring(L, b, ring);
     }
-    tn_lop *loop = tn_l_for(b, "i", lo, hi, step, TN_FOR_SERIAL);
-    tn_lbuilder in = tn_l_in(b, loop->region[0]);
-    scope s = lower_open(L);
-    region r = gpu_enter(L);
+    ahead a = {.turns = 1}, one = {.turns = 1};
+    if (!ring)
+        find_ahead(L, op, &a);
     int64_t first, last;
-    r.runs = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && first < last;
-    if (ring)
-        gpu_run_ring(L, &in, ring, loop->region[0]->arg);
-    lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
-    bind_state(L, op->region[0]->arg + 1, state, n);
-    gpu_block(L, &in, op->region[0]);
-    if (L->status == TN_OK)
-        carry(L, &in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
-    gpu_leave(L, &in, r);
-    lower_close(L, s);
+    if (a.turns > 1) { /* those that are over come behind */
+        tn_lvalue *all = tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, a.turns)), *span = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, hi, lo), tn_l_index(b, 0));
+        bool known = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && tn_l_is_const(step, &by) && by > 0;
+        tn_lvalue *whole = known ? tn_l_index(b, first + tn_max(last - first, 0) / (by * a.turns) * (by * a.turns))
+                                 : tn_l_fn2(b, TN_S_add, lo, tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, span, all), all));
+        lower_loop(L, b, op, lo, whole, step, &a, NULL, state);
+        lo = whole;
+        a = one;
+    }
+    if (!tn_l_is_const(lo, &first) || !tn_l_is_const(hi, &last) || first < last)
+        lower_loop(L, b, op, lo, hi, step, &a, ring, state);
     if (ring)
         gpu_end_ring(L, b, ring);
     bind_state(L, op->result, state, n);
