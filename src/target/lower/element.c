@@ -485,8 +485,8 @@ tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue
     const place *p = tn_map_get(&L->places, TN_KEY(v));
     tn_lvalue *at[TN_TILE_RANK], *present = NULL;
     element known;
-    if (p && !p->kept && !p->present && op && (op->code == TN_T_dot || op->nregions))
-        return NULL; /* all of what a product or loop gives, and its value may not be readable here */
+    if (p && !p->kept && !p->present && (p->held || (op && (op->code == TN_T_dot || op->nregions))))
+        return NULL; /* all of what a product or loop gives, or of registers without flags; the value may not be readable here */
     if (v->type.rank == 0 || !op || (p && !p->kept) || lower_recall(L, v, idx, &known))
         return lower_element(L, b, v, idx).present;
     const tn_tvalue *from = lower_moved(L, b, v, idx, at);
