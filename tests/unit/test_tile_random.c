@@ -2,7 +2,7 @@
  * Integers, so that every order of a reduction gives the same bits. TILE_RUNS, TILE_SEED as in test_tile_lower.c. */
 #include "tile_test.h"
 
-enum { MAX_POOL = 48, MAX_RESULTS = 4, MAX_TILE = 512, REGION = 64 };
+enum { MAX_POOL = 48, MAX_RESULTS = 4, MAX_TILE = 512, MAX_WIDE = 4096, REGION = 64 };
 
 typedef struct generator {
     tn_kernel *kernel;
@@ -14,6 +14,7 @@ typedef struct generator {
     tn_tvalue *p, *q; /* grid: rows, columns */
     tn_view *x[4];    /* [m, n], plain, padded, guarded, int64 */
     int64_t rows, columns; /* steps */
+    int64_t most;          /* elements of a tile */
     int depth, folds;
     bool apart;         /* no two elements of a store or atomic meet: threads would race */
     tn_tvalue *pointer; /* REGION elements of memory of this program's own */
@@ -33,7 +34,7 @@ static int64_t elements(const tn_ttype *type)
 
 static void keep(generator *g, tn_tvalue *v)
 {
-    if (!v || elements(&v->type) > MAX_TILE)
+    if (!v || elements(&v->type) > g->most)
         return;
     g->pool[g->n < MAX_POOL ? g->n++ : below(g, MAX_POOL)] = v;
 }
@@ -561,19 +562,21 @@ static void store_result(generator *g, tn_tvalue *x, int number)
     tn_t_store(&g->b, view, s, x);
 }
 
-static tn_kernel *random_kernel(tn_session *session, uint64_t seed, bool apart)
+static tn_kernel *random_kernel(tn_session *session, uint64_t seed, bool apart, bool wide)
 {
-    static const int64_t sizes[] = {1, 2, 3, 4, 8, 16};
+    static const int64_t sizes[] = {1, 2, 3, 4, 8, 16}, wide_sizes[] = {1, 4, 8, 16, 12, 32, 64, 96};
     tn_kernel *kernel = tn_kernel_new(session, "random");
-    generator g = {.kernel = kernel, .session = session, .b = tn_tbuilder_at(kernel, kernel->body, TN_NO_LOC), .seed = seed, .apart = apart};
+    generator g = {.kernel = kernel, .session = session, .b = tn_tbuilder_at(kernel, kernel->body, TN_NO_LOC), .seed = seed, .apart = apart, .most = MAX_TILE};
     tn_dim m = tn_dim_symbol(session, "m"), n = tn_dim_symbol(session, "n"), one = constant(&g, 1), shape[] = {m, n}, stride[] = {n, one};
     tn_dim transposed[] = {one, m}, coef[] = {one, one};
     g.rows = sizes[below(&g, 4)], g.columns = sizes[below(&g, 6)];
+    if (wide) /* some elements for each thread */
+        g.rows = wide_sizes[below(&g, 6)], g.columns = wide_sizes[below(&g, 8)], g.most = MAX_WIDE;
     for (int i = 0; i < 3; i++)
         tn_kernel_buffer(kernel, (const char *[]){"a", "b", "c"}[i], TN_I32, TN_READ, tn_dim_mul(session, m, n));
     for (int i = 0; i < MAX_RESULTS; i++)
         tn_kernel_buffer(kernel, (const char *[]){"y0", "y1", "y2", "y3"}[i], TN_I32, TN_WRITE, constant(&g, 0));
-    tn_kernel_buffer(kernel, "keep", TN_I32, TN_LOCAL, constant(&g, MAX_TILE));
+    tn_kernel_buffer(kernel, "keep", TN_I32, TN_LOCAL, constant(&g, g.most));
     for (int i = 0; i < 3; i++)
         g.x[i] = tn_kernel_view(kernel, (const char *[]){"A", "B", "C"}[i], i, 2, shape, i == 1 ? transposed : stride, constant(&g, 0));
     g.x[1]->padded = true;
@@ -603,7 +606,7 @@ static void test_random_kernels(void **state)
     for (int64_t i = start; i < start + runs; i++) {
         uint64_t seed = tn_hash_u64((uint64_t)i + 77);
         tn_session *session = new_test_session();
-        tn_kernel *kernel = random_kernel(session, seed, false);
+        tn_kernel *kernel = random_kernel(session, seed, false, false);
         const char *text = tile_text(kernel);
         variant v = {.size = {{"m", sizes[test_random(&seed) % 6]}, {"n", sizes[test_random(&seed) % 8]}}};
         if (getenv("TILE_TRACE"))
@@ -622,11 +625,15 @@ static void test_random_kernels_gpu(void **state)
     for (int64_t i = start; i < start + runs; i++) {
         uint64_t seed = tn_hash_u64((uint64_t)i + 77);
         tn_session *session = new_test_session();
-        const char *text = tile_text(random_kernel(session, seed, true));
-        variant v = {.size = {{"m", sizes[1 + test_random(&seed) % 4]}, {"n", sizes[test_random(&seed) % 8]}}};
+        tn_kernel *kernel = random_kernel(session, seed, true, i % 2);
+        int64_t rows = kernel->grid.at[0].step.size, columns = kernel->grid.at[1].step.size;
+        const char *text = tile_text(kernel);
+        variant v = {.size = {{"m", rows + (int64_t)(test_random(&seed) % (uint64_t)rows)}, {"n", columns + (int64_t)(test_random(&seed) % (uint64_t)columns)}}};
+        if (i % 2 == 0)
+            v.size[0].value = sizes[test_random(&seed) % 6], v.size[1].value = sizes[test_random(&seed) % 8];
         if (getenv("TILE_TRACE"))
             fprintf(stderr, "// %lld\n%s", (long long)i, text);
-        refused += check_gpu_kernel(text, &v, 1 << i % 4, seed) != TN_OK;
+        refused += check_gpu_kernel(text, &v, 1 << i / 2 % 4, seed) != TN_OK;
         free_test_session(session);
     }
     assert_true(refused <= runs / 10);
