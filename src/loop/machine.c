@@ -94,38 +94,40 @@ static bool load_matrices(const tn_lrun *run, bool turned)
 static bool ldmatrix(const tn_lrun *run) { return load_matrices(run, false); }
 static bool ldmatrix_turned(const tn_lrun *run) { return load_matrices(run, true); }
 
-/* An element of a factor: row of 64 or more along m or n, k of 16. */
-static bool tile_element(const tn_lrun *run, int p, int row, int k, tn_number *out)
+/* An element of a factor in shared memory: row of 64 or more along m or n, k of 16. The two constants say how boxes lie. */
+static bool tile_element(const tn_lrun *run, int p, int apart_at, int turned_at, int row, int k, tn_number *out)
 {
-    int64_t start = run->number(run->context, run->first, 2 * p + 1) * 2, apart = run->number(run->context, run->first, 5 + p), at;
-    bool turned = run->number(run->context, run->first, 7 + p) != 0;
+    int operand = tn_l_part_operand(run->instruction, p);
+    int64_t start = run->number(run->context, run->first, operand + 1) * 2, apart = run->number(run->context, run->first, apart_at), at;
+    bool turned = run->number(run->context, run->first, turned_at) != 0;
     at = start + (turned ? row / 64 * apart + k / 8 * 1024 + k % 8 * 128 + row % 64 * 2 : row / 8 * 1024 + row % 8 * 128 + k * 2);
     at ^= (at >> 7 & 7) << 4;
-    const uint8_t *data = run->part(run->context, run->first + row % 128, 2 * p, at - start, 2, TN_TOUCH_READ);
+    const uint8_t *data = run->part(run->context, run->first + row % 128, operand, at - start, 2, TN_TOUCH_READ);
     if (data)
         *out = tn_number_load(run->instruction->part[p].dtype, data, 0);
     return data != NULL;
 }
 
-static bool wgmma(const tn_lrun *run)
+enum { GROUP_M = 64, GROUP_N = 256, GROUP_K = 16 };
+
+static bool gather_rows(const tn_lrun *run, int p, int apart_at, int turned_at, int rows, tn_number (*out)[GROUP_K])
 {
-    enum { M = 64, MOST_N = 256, K = 16 };
-    static _Thread_local tn_number a[M][K], b[MOST_N][K];
-    int registers = run->instruction->part[0].size, n = registers * 2;
-    for (int k = 0; k < K; k++) {
-        for (int i = 0; i < M; i++)
-            if (!tile_element(run, 1, i, k, &a[i][k]))
+    for (int i = 0; i < rows; i++)
+        for (int k = 0; k < GROUP_K; k++)
+            if (!tile_element(run, p, apart_at, turned_at, i, k, &out[i][k]))
                 return false;
-        for (int j = 0; j < n; j++)
-            if (!tile_element(run, 2, j, k, &b[j][k]))
-                return false;
-    }
+    return true;
+}
+
+static bool add_products(const tn_lrun *run, const tn_number (*a)[GROUP_K], const tn_number (*b)[GROUP_K])
+{
+    int registers = run->instruction->part[0].size;
     for (int t = 0; t < 4 * TN_WARP; t++) {
         uint8_t *data = run->part(run->context, run->first + t, 0, 0, registers * 4, TN_TOUCH_WRITE);
         for (int r = 0; data && r < registers; r++) {
             int row = t / TN_WARP * 16 + t % TN_WARP / 4 + r / 2 % 2 * 8, column = r / 4 * 8 + t % 4 * 2 + r % 2;
             tn_number sum = tn_number_load(TN_F32, data, r);
-            for (int k = 0; k < K; k++)
+            for (int k = 0; k < GROUP_K; k++)
                 sum.f += a[row][k].f * b[column][k].f;
             tn_number_store(TN_F32, data, r, sum);
         }
@@ -133,6 +135,27 @@ static bool wgmma(const tn_lrun *run)
             return false;
     }
     return true;
+}
+
+static bool wgmma(const tn_lrun *run)
+{
+    tn_number(*a)[GROUP_K] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_K] = tn_alloc(run->arena, sizeof *b * GROUP_N);
+    return gather_rows(run, 1, 6, 8, GROUP_M, a) && gather_rows(run, 2, 7, 9, run->instruction->part[0].size * 2, b) && add_products(run, a, b);
+}
+
+static bool wgmma_held(const tn_lrun *run)
+{
+    tn_number(*a)[GROUP_K] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_K] = tn_alloc(run->arena, sizeof *b * GROUP_N);
+    for (int t = 0; t < 4 * TN_WARP; t++) {
+        const uint8_t *data = run->part(run->context, run->first + t, 2, 0, 16, TN_TOUCH_READ);
+        for (int i = 0, row, k; data && i < 8; i++) {
+            place_of_factor(t % TN_WARP, i, 2, true, &row, &k);
+            a[t / TN_WARP * 16 + row][k] = tn_number_load(run->instruction->part[1].dtype, data, i);
+        }
+        if (!data)
+            return false;
+    }
+    return gather_rows(run, 2, 6, 7, run->instruction->part[0].size * 2, b) && add_products(run, a, b);
 }
 
 static bool nothing(const tn_lrun *run)

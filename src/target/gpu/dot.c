@@ -102,7 +102,7 @@ static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 static int architecture(const lower *L) { return atoi(L->machine->name + strlen("sm_")); }
 
-/* Columns of an instruction of a warpgroup, for the dot that a fold adds up: it reads both factors from shared memory, whole rows of 128 bytes. */
+/* Columns of an instruction of a warpgroup, for a dot that a fold adds up, or in a loop: it reads factors from shared memory, whole rows of 128 bytes. */
 static int group_columns_of(const lower *L, const tn_top *dot)
 {
     enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_K = 64, MOST_SUMS = 128 };
@@ -110,7 +110,8 @@ static int group_columns_of(const lower *L, const tn_top *dot)
     const tn_ttype *type = &dot->result->type;
     int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
     tn_dtype factor = dot->operand[0]->type.dtype;
-    bool fits = architecture(L) >= 90 && (factor == TN_BF16 || factor == TN_F16) && fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
+    bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
+    bool fits = architecture(L) >= 90 && (factor == TN_BF16 || factor == TN_F16) && (adds || (fold && fold->code == TN_T_for && n <= MOST_N));
     if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || dot->operand[0]->type.extent[1].size < LEAST_K || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
@@ -150,6 +151,8 @@ static product product_of(lower *L, const tn_top *op)
     choose(L, &p);
     return p;
 }
+
+bool gpu_dot_is_by_groups(lower *L, const tn_top *dot) { return product_of(L, dot).group_columns > 0; }
 
 /* Its operands lie in shared memory as operand.c has them. */
 static bool is_tiled(const product *p) { return p->mma || p->blocks; }
@@ -216,15 +219,21 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
     int64_t depth = p->dot->operand[0]->type.extent[1].size / K;
     tn_lvalue *group = tn_l_fn2(&L->entry, TN_S_shr_logical, GPU(L)->thread, tn_l_index(&L->entry, TN_LAYOUT_LANE_BITS + 2)), *i, *j, *k;
-    const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk16_%s", p->group_columns, tn_dtype_text(p->factor));
+    const char *name = tn_format(&L->session->arena, p->operand[0].fragments ? "wgmma_m64n%dk16_%s_held" : "wgmma_m64n%dk16_%s", p->group_columns, tn_dtype_text(p->factor));
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
     in = unrolled(&in, "n", columns, &j);
     in = unrolled(&in, "m", rows, &i);
-    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], plus(&in, scaled(&in, i, groups), group), k);
+    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, j, rows), i), p->group_columns / 2), *regs = p->acc->held->regs;
     gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], scaled(&in, j, p->group_columns / M), k);
-    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, j, rows), i), p->group_columns / 2);
-    tn_l_machine(&in, name, (tn_lvalue *[]){p->acc->held->regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned}, 10);
+    if (p->operand[0].fragments) {
+        tn_lvalue *held = p->operand[0].fragments->held->regs, *at = scaled(&in, plus(&in, scaled(&in, i, depth), k), 8);
+        tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned}, 8);
+        tn_l_machine(b, "wgmma_commit", NULL, 0);
+        return;
+    }
+    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], plus(&in, scaled(&in, i, groups), group), k);
+    tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned}, 10);
     tn_l_machine(b, "wgmma_commit", NULL, 0);
 }
 
@@ -241,7 +250,8 @@ static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
 {
     gpu_operand *o = &p->operand[0];
     tn_layout wanted;
-    if (o->bytes != 2 || o->width || p->group_columns || !tn_layout_mma_a(&o->value->type, p->warps.m, p->warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
+    gpu_warps warps = p->group_columns ? (gpu_warps){GPU(L)->warps, 1} : p->warps;
+    if (o->bytes != 2 || o->width || !tn_layout_mma_a(&o->value->type, warps.m, warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
         return;
     gpu_prepare_own(L, b, o->value, &wanted);
     place *fragments = gpu_new_place(L, b, &o->value->type, &wanted, "a");
@@ -381,7 +391,7 @@ int64_t gpu_most_shared(const lower *L) { return architecture(L) >= 90 ? 227 << 
 /* Which operands are copied, and how far ahead. */
 static gpu_ring ring_of(lower *L, product *p)
 {
-    gpu_ring r = {.index = &p->op->region[0]->arg[0]};
+    gpu_ring r = {.index = &p->op->region[0]->arg[0], .groups = p->group_columns > 0};
     int64_t other = 0;
     for (int i = 0; i < 2; i++) {
         gpu_operand *o = &p->operand[i];
@@ -425,7 +435,7 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     tn_lvalue *k = loop->region[0]->arg;
     scope s = lower_open(L);
     region r = gpu_enter(L);
-    gpu_wait_for_turn(L, &in, ring, p->group_columns > 0);
+    gpu_wait_for_turn(L, &in, ring);
     if (!p->behind)
         gpu_copy_ahead(L, &in, ring, k);
     gpu_bind_turn(L, &in, ring, k);

@@ -63,6 +63,7 @@ void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warp
 /* A buffer of its own in shared memory for that many tiles. */
 void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages);
 int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */
+bool gpu_dot_is_by_groups(lower *L, const tn_top *dot);
 bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 
 /* ---- blocks.c: by multiply-adds, a block of the result a thread ------------------------------------------------------------------ */
@@ -81,12 +82,13 @@ struct gpu_ring {
     tn_lvalue *count[TN_TILE_RANK];  /* how many each has */
     tn_lvalue *first, *limit, *step; /* the loop's values */
     int stages, ahead;
+    bool groups;                     /* wgmma reads it */
     tn_lvalue *reads, *writes;
 };
 /* As many stages as the schedule wants and there is room for, `other` bytes left; `kept` of them are not copied ahead. None: the ring becomes empty. */
 void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept);
-/* First in a turn: its copies are there, for all threads; groups: wgmma will read them. */
-void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r, bool groups);
+/* First in a turn: its copies are there, for all threads. */
+void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r);
 /* Declares the values of the Tile IR's indices in the turn `at`. */
 void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at);
 void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);

@@ -105,6 +105,8 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     if (tn_map_get(&L->places, TN_KEY(op->result))) /* ahead of its turn */
         return;
+    if (tn_map_get(&GPU(L)->ready, TN_KEY(op->result))) /* a ring of copies has it */
+        return;
     bool worth = gpu_is_worth_keeping(L, op->result);
     if (!worth && !is_load_of_several(L, op) && !must_load_now(L, op))
         return;

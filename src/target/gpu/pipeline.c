@@ -83,10 +83,10 @@ static tn_lvalue *take_stage(tn_lbuilder *b, tn_lvalue *counter, int stages)
     return stage;
 }
 
-void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r, bool groups)
+void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r)
 {
     tn_l_machine(b, "copy_wait", (tn_lvalue *[]){tn_l_index(b, r->ahead - 1)}, 1);
-    if (groups)
+    if (r->groups)
         tn_l_machine(b, "fence_async", NULL, 0);
     gpu_barrier(L, b);
     tn_lvalue *stage = take_stage(b, r->reads, r->stages);
@@ -108,7 +108,7 @@ void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *st
 
 void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
 {
-    gpu_wait_for_turn(L, b, r, false);
+    gpu_wait_for_turn(L, b, r);
     gpu_copy_ahead(L, b, r, index);
 }
 
@@ -168,6 +168,7 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
             if (*ready || r->n == GPU_RING || !may_copy(dot->operand[i]->def, loop) || !gpu_operand_of(L, dot, i, &o))
                 continue;
             gpu_plan_copies(L, loop, &o);
+            r->groups |= o.width && gpu_dot_is_by_groups(L, dot);
             if (o.width)
                 *ready = r->operand[r->n++] = tn_memdup(&L->arena, &o, sizeof o);
         }

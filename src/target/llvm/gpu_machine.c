@@ -99,7 +99,12 @@ static void add_tile(tn_emitter *e, const tn_lop *op, const tn_linstruction *row
     LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1), i64 = tn_emit_int_type(e, 64, 1);
     int operand = tn_l_part_operand(row, p);
     int64_t apart = 0, bytes = tn_dtype_bits(op->operand[operand]->type.dtype) / 8;
-    tn_l_is_const(op->operand[tn_l_part_operand(row, p + 2)], &apart);
+    int constants = 0; /* behind the parts: how far boxes are apart, a matrix after the other */
+    while (row->part[constants].kind != TN_PART_CONSTANT)
+        constants++;
+    for (int i = 0; i < p; i++)
+        constants += row->part[i].kind == TN_PART_TILE;
+    tn_l_is_const(op->operand[tn_l_part_operand(row, constants)], &apart);
     LLVMValueRef offset = LLVMBuildMul(e->builder, LLVMBuildTrunc(e->builder, tn_emit_value(e, op->operand[operand + 1]), i32, ""), tn_emit_int(i32, bytes), "");
     LLVMValueRef at = LLVMBuildAdd(e->builder, LLVMBuildPtrToInt(e->builder, tn_emit_value(e, op->operand[operand]), i32, ""), offset, "");
     at = LLVMBuildLShr(e->builder, LLVMBuildAnd(e->builder, at, tn_emit_int(i32, 0x3ffff), ""), tn_emit_int(i32, 4), "");
