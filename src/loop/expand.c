@@ -26,6 +26,7 @@
 typedef struct expander {
     tn_lfunc *func;
     const tn_vector_spec *spec;
+    tn_dtype stored;      /* the widest float that the function stores to its buffers; TN_NO_DTYPE: none */
     tn_dtype *rounded_to; /* by value: the narrow float that each use casts it to; TN_F32: it is used as it is */
 } expander;
 
@@ -118,6 +119,9 @@ static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalu
 static void note_use(void *context, tn_lop *op)
 {
     expander *e = context;
+    if (tn_lop_traits(op->code) & TN_L_WRITES && op->noperands > 2 && op->operand[0]->type.buffer && op->operand[0]->type.space == TN_SPACE_GLOBAL &&
+        tn_is_float(op->operand[0]->type.dtype) && tn_dtype_bits(op->operand[0]->type.dtype) > tn_dtype_bits(e->stored))
+        e->stored = op->operand[0]->type.dtype;
     for (int i = 0; i < op->noperands; i++) {
         tn_dtype *seen = &e->rounded_to[op->operand[i]->id], to = op->code == TN_L_cast ? op->result->type.dtype : TN_F32;
         bool narrow = tn_is_float(to) && tn_dtype_bits(to) < 32;
@@ -136,6 +140,17 @@ static tn_lvalue *expand_rounded(expander *e, tn_lbuilder *b, const tn_lop *op)
         if (op->fn == allowed[i])
             return tn_l_gpumath(b, e->spec, op->fn == TN_S_div ? TN_S_div_full : op->fn, op->operand, op->fn == TN_S_div ? TN_F32 : to);
     return NULL;
+}
+
+/* In a function whose results are all narrow floats: their rounding hides what an exponential or a quotient on the way is off by. */
+static tn_lvalue *expand_hidden(expander *e, tn_lbuilder *b, const tn_lop *op)
+{
+    if (e->stored == TN_NO_DTYPE || tn_dtype_bits(e->stored) > 16)
+        return NULL;
+    if (op->fn == TN_S_div)
+        return tn_l_gpumath(b, e->spec, TN_S_div_full, op->operand, TN_F32);
+    bool hidden = op->fn == TN_S_exp || op->fn == TN_S_exp2 || op->fn == TN_S_logistic;
+    return hidden ? tn_l_gpumath(b, e->spec, op->fn, op->operand, TN_F16) : NULL;
 }
 
 static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
@@ -167,6 +182,8 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
     if (power)
         return power;
     tn_lvalue *v = dtype == TN_F32 && e->spec->approx ? expand_rounded(e, b, op) : NULL;
+    if (!v && dtype == TN_F32 && e->spec->approx)
+        v = expand_hidden(e, b, op);
     if (!v && dtype == TN_F32)
         v = expand_f32(e, b, op->fn, op->operand);
     if (dtype == TN_F64 && e->spec->approx)
@@ -197,7 +214,7 @@ static void expand_block(expander *e, tn_lblock *block)
 
 tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options)
 {
-    expander e = {func, &options->vector, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id)};
+    expander e = {func, &options->vector, TN_NO_DTYPE, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id)};
     for (uint32_t i = 0; i < func->next_id; i++)
         e.rounded_to[i] = TN_NO_DTYPE;
     tn_l_walk(func->body, note_use, &e);

@@ -42,7 +42,7 @@ def power(n):
 
 
 def warps_for(block):
-    return max(1, min(32, block // 512))
+    return max(1, min(32, block // 1024))
 
 
 def random(*shape, dtype=BF16):
@@ -148,7 +148,7 @@ class ArgMax(Row):
 
 class ColumnSum(Row):
     odd = [(1, 1), (3, 5), (781, 7), (1024, 33), (1000, 136), (4097, 3)]
-    strip = 4096
+    strip = 2048
 
     def make(self, size, dtype):
         return [random(*size, dtype=dtype)], [poisoned(cdiv(size[0], self.strip), size[1], dtype=F32)]
