@@ -10,6 +10,11 @@ static void check(const char *text, const variant *v, uint64_t seed)
         check_gpu_kernel(text, v, 1 << (seed >> 13) % 4, seed);
 }
 
-static void run_file(void **state) { run_tile_file(*state, 8, check); }
+static void run_file(void **state) { run_tile_file(*state, 5, check); }
 
-int main(int argc, char **argv) { return run_tile_tests("tile kernels on a GPU", argc > 1 ? argv[1] : NULL, run_file, NULL, 0); }
+int main(int argc, char **argv)
+{
+    const char *only = argc > 1 ? argv[1] : NULL;
+    int failed = run_tile_tests("tile kernels on a GPU", "tile", only, run_file, NULL, 0);
+    return failed + run_tile_tests("kernels for GPUs", "gpu", only, run_file, NULL, 0);
+}

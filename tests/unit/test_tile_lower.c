@@ -36,5 +36,5 @@ static void test_refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest more[] = {cmocka_unit_test(test_refusals)};
-    return run_tile_tests("tile kernels", argc > 1 ? argv[1] : NULL, run_file, more, TN_COUNT(more));
+    return run_tile_tests("tile kernels", "tile", argc > 1 ? argv[1] : NULL, run_file, more, TN_COUNT(more));
 }

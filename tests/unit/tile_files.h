@@ -113,10 +113,11 @@ static inline void run_tile_file(const char *path, int64_t runs, tile_check chec
 
 static inline int is_tile_file(const struct dirent *entry) { return strstr(entry->d_name, ".tn") != NULL; }
 
-/* A test for each file whose name contains `only` (NULL: all), with its path as state, and `more`. */
-static inline int run_tile_tests(const char *group, const char *only, CMUnitTestFunction run_file, const struct CMUnitTest *more, size_t nmore)
+/* A test for each file of a folder of tests/unit whose name contains `only` (NULL: all), with its path as state, and `more`. */
+static inline int run_tile_tests(const char *group, const char *where, const char *only, CMUnitTestFunction run_file, const struct CMUnitTest *more, size_t nmore)
 {
-    const char *folder = TENON_SOURCE_DIR "/tests/unit/tile";
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s/tests/unit/%s", TENON_SOURCE_DIR, where);
     struct dirent **entries;
     int n = scandir(folder, &entries, is_tile_file, alphasort), count = 0;
     if (n <= 0)
