@@ -91,9 +91,12 @@ def test_results(torch):
 
 def test_streams(torch):
     x, out, stream = torch.ones(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda"), torch.cuda.Stream()
+    double[(1,)](x, out, 0, BLOCK=64)  # compiling takes longer than the stream's sleep
+    double[(1,)](x, out, 1 << 20, BLOCK=64)
+    out.zero_()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)
+        torch.cuda._sleep(200_000_000)
         x.add_(1)
         double[(1 << 14,)](x, out, 1 << 20, BLOCK=64)  # behind the sum, though that is not done yet
     assert not stream.query()
