@@ -292,6 +292,13 @@ void tn_l_barrier(tn_lbuilder *b)
     append(b, TN_L_barrier, NULL, 0);
 }
 
+tn_lvalue *tn_l_asm(tn_lbuilder *b, const char *text, tn_lvalue *const *operands, int n, tn_dtype result)
+{
+    tn_lvalue *v = append_value(b, TN_L_asm, operands, n, tn_lscalar(result));
+    v->def->name = tn_intern_z(b->func->session, text);
+    return v;
+}
+
 void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n)
 {
     append(b, TN_L_machine, operands, n)->name = tn_intern_z(b->func->session, name);

@@ -613,6 +613,8 @@ static bool run_op(machine *m)
     case TN_L_trap:
         return lanes_of(m, op->operand[0])->u ||
                STOP(m, TN_INVALID, "the condition of line %lld does not hold", (long long)op->number.i);
+    case TN_L_asm:
+        return STOP(m, TN_UNSUPPORTED, "instructions of a machine have no meaning here");
     case TN_L_intrinsic:
         return run_intrinsic(m, out) || STOP(m, TN_UNSUPPORTED, "@%s has no meaning here; interpret its expansion", op->name);
     default: /* memory; prefetch; yield, which its while reads */

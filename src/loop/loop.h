@@ -160,6 +160,8 @@ tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalu
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_thread(tn_lbuilder *b);
 void tn_l_barrier(tn_lbuilder *b);
+/* Instructions of the machine on scalars, "=f,f,f\nadd.f32 $0, $1, $2;": constraints of the result and the operands, then text. */
+tn_lvalue *tn_l_asm(tn_lbuilder *b, const char *text, tn_lvalue *const *operands, int n, tn_dtype result);
 /* The instruction of that name (loop/machine.def), on parts of buffers (a buffer and an offset each) and numbers, in the row's order. */
 void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n);
 void tn_l_fence(tn_lbuilder *b); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */

@@ -406,6 +406,8 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_intrinsic:
         return expect(p, "@") && (op->name = word(p, "an intrinsic's name")) && operand_list(p, list) &&
                result_type(p, type);
+    case TN_L_asm:
+        return quoted(p, &op->name) && (!accept(p, ",") || operand_list(p, list)) && result_type(p, type);
     case TN_L_alloc:
         return parse_alloc(p, op, list) && result_type(p, type);
     case TN_L_lane_xor:

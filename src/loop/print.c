@@ -227,6 +227,7 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_while:
         print_while(p, op);
         break;
+    case TN_L_asm:
     case TN_L_print:
         print_quoted(p, op->name);
         tn_text_add(p->text, op->noperands ? "," : "");

@@ -548,8 +548,10 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     case TN_T_yield:
         return;
     default:
-        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_histogram || op->code == TN_T_asm)
+        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_histogram)
             gpu_refuse(L, op, NULL);
+        else if (op->code == TN_T_asm && op->result->type.rank) /* once, whoever wants it */
+            keep(L, b, op->result);
         else if (op->nresults == 1 && op->result->type.rank == 0)
             lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */
         else if (op->nresults == 1 && gpu_is_worth_keeping(L, op->result))

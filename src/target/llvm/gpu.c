@@ -92,6 +92,53 @@ LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op)
     return LLVMBuildBitCast(b, both, type, "");
 }
 
+/* ---- inline assembly ---- */
+
+/* Registers of PTX by their letter in a constraint; 0: none. */
+static int register_bits(char letter) { return letter == 'h' ? 16 : letter == 'r' || letter == 'f' ? 32 : letter == 'l' || letter == 'd' ? 64 : 0; }
+
+static LLVMTypeRef register_type(tn_emitter *e, char letter)
+{
+    return letter == 'f'   ? LLVMFloatTypeInContext(e->context)
+           : letter == 'd' ? LLVMDoubleTypeInContext(e->context)
+                           : tn_emit_int_type(e, register_bits(letter), 1);
+}
+
+/* The bits of a value in a type of another width, zeros above. */
+static LLVMValueRef through_bits(tn_emitter *e, LLVMValueRef x, int from, int to, LLVMTypeRef type)
+{
+    LLVMValueRef bits = LLVMBuildBitCast(e->builder, x, tn_emit_int_type(e, from, 1), "");
+    return LLVMBuildBitCast(e->builder, LLVMBuildIntCast2(e->builder, bits, tn_emit_int_type(e, to, 1), false, ""), type, "");
+}
+
+static int bits_of(tn_dtype dtype) { return dtype == TN_BOOL ? 1 : tn_dtype_bits(dtype); }
+static bool fits_register(tn_dtype dtype, char letter) { return !tn_is_complex(dtype) && bits_of(dtype) <= register_bits(letter); }
+
+/* Constraints are "=f,f,r": a letter for the result, and one for each operand. */
+LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op)
+{
+    enum { MOST = 16 };
+    const char *text = op->name, *end = strchr(text, '\n');
+    tn_dtype dtype = op->result->type.dtype;
+    LLVMTypeRef types[MOST], result = tn_emit_type(e, dtype, 1);
+    LLVMValueRef args[MOST];
+    bool ok = e->machine->gpu && end && op->noperands <= MOST && end - text == 2 + 2 * op->noperands && text[0] == '=' && fits_register(dtype, text[1]);
+    for (int i = 0; ok && i < op->noperands; i++) {
+        tn_dtype from = op->operand[i]->type.dtype;
+        char letter = text[3 + 2 * i];
+        ok = text[2 + 2 * i] == ',' && fits_register(from, letter);
+        if (!ok)
+            break;
+        types[i] = register_type(e, letter);
+        args[i] = through_bits(e, tn_emit_value(e, op->operand[i]), bits_of(from), register_bits(letter), types[i]);
+    }
+    if (!ok)
+        return tn_emit_refuse(e, result, "inline assembly with constraints other than =x,x…, x one of h, r, l, f, d and as wide as the value");
+    LLVMTypeRef out = register_type(e, text[1]), type = LLVMFunctionType(out, types, (unsigned)op->noperands, false);
+    LLVMValueRef code = LLVMGetInlineAsm(type, end + 1, strlen(end + 1), text, (size_t)(end - text), true, false, LLVMInlineAsmDialectATT, false);
+    return through_bits(e, LLVMBuildCall2(e->builder, type, code, args, (unsigned)op->noperands, ""), register_bits(text[1]), bits_of(dtype), result);
+}
+
 /* ---- programs ---- */
 
 void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)

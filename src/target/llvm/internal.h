@@ -85,6 +85,7 @@ void tn_emit_gpu_function(tn_emitter *e);
 LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, i64 */
 /* Byte `at` of the CTA's shared memory, whose size the launch gives. */
 LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
+LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op);
 void tn_emit_barrier(tn_emitter *e);
 /* The operand of a lane_xor or lane_at as another lane has it. */
 LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op);

@@ -157,6 +157,7 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
     case TN_L_lane_xor:
     case TN_L_lane_at: return tn_emit_other_lane(e, op);
     case TN_L_address: return emit_address(e, op);
+    case TN_L_asm: return tn_emit_asm(e, op);
     default: return tn_emit_refuse(e, tn_emit_type(e, type.dtype, type.lanes), "the operation %s", tn_lop_name(op->code));
     }
 }

@@ -303,6 +303,23 @@ static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lva
     return (element){lower_frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
 }
 
+static element asm_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
+{
+    tn_lvalue **x = TN_NEW_ARRAY(&L->arena, tn_lvalue *, (size_t)op->noperands + 1), *present = NULL;
+    tn_dtype dtype = op->result->type.dtype;
+    if (!L->machine->gpu || op->result->type.pointer) {
+        L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: 'asm' has no %s lowering", L->kernel->name, L->target->name);
+        return (element){tn_l_const(b, tn_lscalar(dtype), tn_number_from_int(dtype, 0)), NULL};
+    }
+    for (int i = 0; i < op->noperands; i++) {
+        const tn_tvalue *v = op->operand[i];
+        element e = v->type.pointer ? lower_pointer_from(L, b, v, idx, LOWER_MEMORY) : lower_element(L, b, v, idx);
+        x[i] = v->type.pointer ? tn_l_fn2(b, TN_S_shl, e.value, tn_l_index(b, lower_log2_bytes(v->type.dtype))) : e.value; /* its address */
+        present = lower_and(b, present, e.present);
+    }
+    return (element){tn_l_asm(b, op->text ? op->text : "", x, op->noperands, dtype), present};
+}
+
 element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     const tn_top *op = v->def;
@@ -335,6 +352,8 @@ element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_l
         element e = lower_element(L, b, op->operand[0], idx);
         return (element){tn_l_bitcast(b, e.value, tn_lscalar(v->type.dtype)), e.present};
     }
+    case TN_T_asm:
+        return asm_element(L, b, op, idx);
     case TN_T_join:
         return join_element(L, b, op, idx);
     case TN_T_cat:
@@ -504,6 +523,7 @@ tn_lvalue *lower_present(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue
         break;
     case TN_T_cast:
     case TN_T_bitcast:
+    case TN_T_asm:
     case TN_T_addptr:
         break;
     default:
