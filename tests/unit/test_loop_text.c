@@ -72,10 +72,12 @@ static const char *const threaded =
     "  %0 = load %x[%t] : f32\n"
     "  store %s[%t], %0\n"
     "  barrier\n"
+    "  fence\n"
     "  %1 = load %s[%t] : f32\n"
     "  %2 = lane_xor %1, 16 : f32\n"
     "  %3 = lane_at %2, %t : f32\n"
-    "  store %x[%t], %3\n"
+    "  %4 = asm \"=f,f\\x0aneg.f32 $0, $1;\", %3 : f32\n"
+    "  store %x[%t], %4\n"
     "}\n";
 
 static void test_round_trip(void **state)
@@ -107,9 +109,11 @@ static void test_build_threaded(void **state)
     tn_l_alloc_shared(&b, "u", TN_F16, 3, 2);
     tn_l_store(&b, s, t, tn_l_load(&b, x, t, 1, NULL, NULL), NULL);
     tn_l_barrier(&b);
+    tn_l_fence(&b);
     tn_lvalue *y = tn_l_load(&b, s, t, 1, NULL, NULL);
     assert_ptr_equal(tn_l_lane_xor(&b, y, 0), y);
-    tn_l_store(&b, x, t, tn_l_lane_at(&b, tn_l_lane_xor(&b, y, 16), t), NULL);
+    y = tn_l_lane_at(&b, tn_l_lane_xor(&b, y, 16), t);
+    tn_l_store(&b, x, t, tn_l_asm(&b, "=f,f\nneg.f32 $0, $1;", &y, 1, TN_F32), NULL);
     assert_int_equal(tn_loop_verify(func, 0), TN_OK);
     assert_string_equal(kernel_text(func), threaded);
     tn_arena_free(&session.arena);
