@@ -85,7 +85,8 @@ struct gpu_ring {
     bool groups;                     /* wgmma reads it */
     tn_lvalue *reads, *writes;
 };
-/* As many stages as the schedule wants and there is room for, `other` bytes left; `kept` of them are not copied ahead. None: the ring becomes empty. */
+/* As many stages as the schedule wants and there is room for, `other` bytes left; `kept` of them are not copied ahead, of which the schedule counts one. None: the
+ * ring becomes empty. */
 void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept);
 /* First in a turn: its copies are there, for all threads. */
 void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r);

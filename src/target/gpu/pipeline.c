@@ -18,7 +18,7 @@ void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int k
     int64_t bytes = 0, room = gpu_most_shared(L) - GPU(L)->shared - SLACK - other;
     for (int i = 0; i < r->n; i++)
         bytes += gpu_operand_elements(r->operand[i]) * r->operand[i]->bytes;
-    r->stages = bytes && room > 0 ? (int)tn_min(tn_min(wanted, MOST), room / bytes) : 0;
+    r->stages = bytes && room > 0 ? (int)tn_min(tn_min(wanted, MOST) + kept - 1, room / bytes) : 0;
     r->ahead = r->stages - kept;
     for (int i = 0; r->ahead < 1 && i < r->n; i++)
         r->operand[i]->width = 0;
