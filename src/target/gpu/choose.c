@@ -431,8 +431,6 @@ static int64_t registers_a_thread(lower *L)
 
 int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(elements_of(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
 
-int64_t gpu_room(lower *L) { return registers_a_thread(L) - GPU(L)->kept_words; }
-
 bool gpu_had_better_wait(lower *L, const tn_tvalue *v)
 {
     enum { MOST_SHARED = 160 << 10 };
@@ -450,7 +448,7 @@ bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
     search.n = 0;
     if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
-    int64_t words = gpu_words(L, &v->type), room = gpu_room(L);
+    int64_t words = gpu_words(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
     bool load = v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr); /* dearer to have again than anything */
     if (words > (load ? MOST_LOADED : room))
         return false;

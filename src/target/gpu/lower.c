@@ -560,45 +560,10 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     }
 }
 
-/* v can be computed before `at`, which stands before what computes it. */
-static bool is_ready(lower *L, const tn_top *at, const tn_tvalue *v, int *budget)
-{
-    const tn_top *op = v->def;
-    if (!op || op->block != at->block || tn_map_get(&L->places, TN_KEY(v)) || tn_map_get(&L->scalars, TN_KEY(v)))
-        return true;
-    if (--*budget < 0 || op->nregions || !(tn_top_traits(op->code) & TN_T_PURE) || op->code == TN_T_dot || op->code == TN_T_histogram || op->code == TN_T_gather)
-        return false;
-    for (int i = 0; i < op->noperands; i++)
-        if (!is_ready(L, at, op->operand[i], budget))
-            return false;
-    return true;
-}
-
-/* Threads wait for each other in a reduction: loads that come behind it are on their way meanwhile, as far as there are registers. */
-static void load_before(lower *L, tn_lbuilder *b, const tn_top *at)
-{
-    for (const tn_top *op = at->next; op && !lower_writes_memory(op) && !lower_synchronises(op) && (!op->nregions || op->code == TN_T_reduce); op = op->next) {
-        int budget = LOWER_BUDGET;
-        bool ready = (op->code == TN_T_load || op->code == TN_T_load_ptr) && op->result->type.rank && !tn_map_get(&L->places, TN_KEY(op->result)) &&
-                     gpu_words(L, &op->result->type) <= gpu_room(L);
-        for (int i = 0; ready && i < op->noperands; i++)
-            ready = is_ready(L, at, op->operand[i], &budget);
-        for (int d = 0; ready && op->view && d < op->view->rank; d++)
-            ready = is_ready(L, at, op->subscript[d].value, &budget);
-        if (!ready)
-            continue;
-        GPU(L)->kept_words += gpu_words(L, &op->result->type);
-        keep(L, b, op->result);
-    }
-}
-
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
-    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
-        if (op->code == TN_T_reduce)
-            load_before(L, b, op);
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
         lower_op(L, b, op);
-    }
 }
 
 static void open_locals(lower *L, tn_lbuilder *b)

@@ -111,7 +111,6 @@ bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *mu
 bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out);
 void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout);
 int64_t gpu_words(const lower *L, const tn_ttype *type); /* registers of a thread that a tile takes */
-int64_t gpu_room(lower *L); /* registers of a thread that are left, for two CTAs on a processor */
 /* A load that several nests want, and that would leave too few registers for two CTAs on a processor: it had better wait in shared memory. */
 bool gpu_had_better_wait(lower *L, const tn_tvalue *v);
 /* Worth having in registers rather than computing once more; if so, the registers count as taken. */
