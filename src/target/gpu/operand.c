@@ -127,6 +127,23 @@ static gpu_split split_axis(lower *L, tn_lbuilder *b, const nest *n, int axis, b
     return s;
 }
 
+/* What a step along the axis adds to an access's offset, where only blocks walk it; NULL: something else does. */
+static tn_lvalue *step_of(lower *L, tn_lbuilder *b, const tn_top *load, int axis)
+{
+    tn_lvalue *step = tn_l_index(b, 0);
+    for (int d = 0; d < load->view->rank; d++) {
+        const tn_subscript *s = &load->subscript[d];
+        for (int i = 0; i < s->naxes; i++) {
+            if (s->axis[i] != axis)
+                continue;
+            if (!s->block)
+                return NULL;
+            step = plus(b, step, lower_dim(L, load->view->stride[d]));
+        }
+    }
+    return step;
+}
+
 void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage)
 {
     static const char *const names[] = {[4] = "copy_async_4", [8] = "copy_async_8", [16] = "copy_async_16"};
@@ -146,6 +163,11 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
     tn_lvalue *idx[TN_TILE_RANK] = {n.idx[0], n.idx[1]};
     idx[inner] = times(&in, n.idx[inner], o->width);
     access a = lower_resolve(L, &in, load, idx);
+    tn_lvalue *step = step_of(L, &in, load, 1 - inner);
+    if (step) { /* the thread's part and the rest's apart: a register for all rows, and numbers that all threads share */
+        idx[1 - inner] = row.thread;
+        a.offset = plus(&in, lower_resolve(L, &in, load, idx).offset, tn_l_fn2(&in, TN_S_mul, row.rest, step));
+    }
     tn_lvalue *there = tn_l_index(&in, bytes), *none = tn_l_index(&in, 0);
     if (a.exists)
         there = tn_l_fn3(&in, TN_S_select, a.exists, there, none);
