@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/internal.h"
-#include "run/cuda.h"
+#include "run/run.h"
 #include "triton/triton.h"
 
 typedef struct home {

@@ -186,6 +186,29 @@ bool tn_l_is_const(const tn_lvalue *v, int64_t *value); /* an integer constant (
 tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values); /* regions too; values: old -> new */
 void tn_lop_erase(tn_lop *op);
 
+/* ---- what `machine` does: rows of machine.def --------------------------------------------------------------------------- */
+enum { TN_L_PARTS = 8 };
+enum { TN_PART_R = 1, TN_PART_W = 2 };
+
+/* A part of an instruction: a buffer and an offset, or one number. */
+typedef struct tn_lpart {
+    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_TILE, TN_PART_GLOBAL, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
+    int how;        /* TN_PART_R, TN_PART_W */
+    tn_dtype dtype; /* of a reg buffer's elements; TN_NO_DTYPE: any */
+    int size;       /* reg: elements, or bytes of any type; memory: bytes */
+} tn_lpart;
+
+typedef struct tn_linstruction {
+    const char *name;
+    int threads;
+    tn_lpart part[TN_L_PARTS]; /* up to the first of no kind */
+} tn_linstruction;
+
+const tn_linstruction *tn_l_instruction(const char *name); /* NULL: there is none */
+int tn_l_instruction_parts(const tn_linstruction *instruction);
+int tn_l_part_operand(const tn_linstruction *instruction, int part); /* number of its first operand */
+int tn_l_part_bytes(const tn_lpart *part);
+
 /* ---- text, checking, running ------------------------------------------------------------------------------------------- */
 void tn_text_lfunc(tn_text *text, const tn_lfunc *func);
 typedef TN_VEC(tn_lfunc *) tn_lfuncs;

@@ -1,31 +1,9 @@
-/* What the rows of machine.def say, and what they do: for the verifier, the interpreter and the emitter. */
+/* What the rows of machine.def do, for the interpreter. */
 #ifndef TN_LOOP_MACHINE_H
 #define TN_LOOP_MACHINE_H
 
 #include "loop/loop.h"
 #include "loop/races.h"
-
-enum { TN_L_PARTS = 8 };
-enum { TN_PART_R = 1, TN_PART_W = 2 };
-
-/* A part of an instruction: a buffer and an offset, or one number. */
-typedef struct tn_lpart {
-    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_TILE, TN_PART_GLOBAL, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
-    int how;        /* TN_PART_R, TN_PART_W */
-    tn_dtype dtype; /* of a reg buffer's elements; TN_NO_DTYPE: any */
-    int size;       /* reg: elements, or bytes of any type; memory: bytes */
-} tn_lpart;
-
-typedef struct tn_linstruction {
-    const char *name;
-    int threads;
-    tn_lpart part[TN_L_PARTS]; /* up to the first of no kind */
-} tn_linstruction;
-
-const tn_linstruction *tn_l_instruction(const char *name); /* NULL: there is none */
-int tn_l_instruction_parts(const tn_linstruction *instruction);
-int tn_l_part_operand(const tn_linstruction *instruction, int part); /* number of its first operand */
-int tn_l_part_bytes(const tn_lpart *part);
 
 /* A copy that a thread has asked for. */
 typedef struct tn_lcopy {

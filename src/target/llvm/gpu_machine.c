@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loop/machine.h"
 #include "target/llvm/internal.h"
 
 typedef struct ptx {
