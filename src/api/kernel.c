@@ -519,7 +519,7 @@ tn_status tn_kernel_wait(const tn_compiled_kernel *kernel, void *stream)
     return kernel->gpu_launcher ? tn_gpu_launcher_wait(kernel->gpu_launcher, stream, launch_error, sizeof launch_error) : TN_OK;
 }
 
-const tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel)
+const struct tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel)
 {
     return kernel->gpu_launcher ? tn_gpu_launcher_gpu(kernel->gpu_launcher) : NULL;
 }
