@@ -142,6 +142,13 @@ static void load_all(tn_lbuilder *b, int n, tn_lvalue *const *buffer, tn_lvalue 
         out[i] = tn_l_load(b, buffer[i], at, 1, NULL, NULL);
 }
 
+/* From shared memory, as the operands' types. */
+static void get_all(tn_lbuilder *b, const tn_top *op, tn_lvalue *const *buffer, tn_lvalue *at, tn_lvalue **out)
+{
+    for (int i = 0; i < op->nresults; i++)
+        out[i] = gpu_get(b, buffer[i], at, held_dtype(&op->operand[i]->type));
+}
+
 static void store_all(tn_lbuilder *b, int n, tn_lvalue *const *buffer, tn_lvalue *at, tn_lvalue *const *x)
 {
     for (int i = 0; i < n; i++)
@@ -289,7 +296,7 @@ static void share_totals(lower *L, tn_lbuilder *b, const scanning *s, tn_lvalue 
     first = lower_and(&in, s->lanes > 1 ? first : NULL, gpu_owns(L, &in, &s->layout));
     load_all(&in, s->n, s->total, plus_times(&in, at.slot, at.line, s->slots), total);
     for (int i = 0; i < s->n; i++)
-        tn_l_store(&in, shared[i], tn_l_fn2(&in, TN_S_add, line, chunk), total[i], first);
+        gpu_put(&in, shared[i], tn_l_fn2(&in, TN_S_add, line, chunk), total[i], first);
     for (int i = 0; i < s->n; i++)
         gpu_touch_shared(L, b, shared[i], false);
 }
@@ -315,7 +322,7 @@ static void add_carries(lower *L, tn_lbuilder *b, const scanning *s, tn_lvalue *
     load_all(&each, s->n, acc, zero, old);
     if (shared) {
         mine = tn_l_fn2(&each, TN_S_eq, tn_l_fn2(&each, TN_S_and, chunk, tn_l_index(&each, s->warp_chunks)), warp_chunk(L, &each, s));
-        load_all(&each, s->n, shared, tn_l_fn2(&each, TN_S_add, line_offset(L, &each, s, at.reg), chunk), x);
+        get_all(&each, s->op, shared, tn_l_fn2(&each, TN_S_add, line_offset(L, &each, s, at.reg), chunk), x);
     } else {
         load_all(&each, s->n, s->total, slot, x);
     }
@@ -417,7 +424,7 @@ static bool hold_lines(lower *L, tn_lbuilder *b, const tn_top *op, held_lines *h
     for (int k = 0; k < h->n; k++) { /* the buffers are new: nothing meets */
         element x = lower_element(L, &in, op->operand[k], n.idx);
         gpu_touch_shared(L, &in, h->value[k], true);
-        tn_l_store(&in, h->value[k], at, lower_frozen(&in, x), owns);
+        gpu_put(&in, h->value[k], at, lower_frozen(&in, x), owns);
         if (!x.present)
             continue;
         h->exists[k] = gpu_shared(L, &in, "exists", TN_BOOL, h->length * h->count);
@@ -463,8 +470,8 @@ static tn_lvalue *in_order(lower *L, tn_lbuilder *b, const tn_top *op, const hel
             number = tn_l_fn2(b, TN_S_min, number, tn_l_index(b, h->length - 1));
         at[i] = plus_times(b, number, line, h->length);
     }
-    load_all(b, h->n, h->value, at[0], x);
-    load_all(b, h->n, h->value, at[1], y);
+    get_all(b, op, h->value, at[0], x);
+    get_all(b, op, h->value, at[1], y);
     lower_combine(L, b, op->region[0], h->n, x, y, &comes);
     if (absent || padded) /* by their numbers, the absent ones' being the largest */
         comes = tn_l_fn2(b, TN_S_and, comes, tn_l_fn2(b, TN_S_lt, key[0], tn_l_const(b, tn_lscalar(TN_I32), tn_number_from_int(TN_I32, ABSENT))));
@@ -531,7 +538,7 @@ static void write_sorted(lower *L, tn_lbuilder *b, const tn_top *op, const held_
     at = tn_l_cast(&in, tn_l_load(&in, keys, plus_times(&in, at, line, length), 1, NULL, NULL), TN_I64);
     at = plus_times(&in, tn_l_fn2(&in, TN_S_and, at, tn_l_index(&in, ABSENT - 1)), line, h->length);
     for (int k = 0; k < h->n; k++) {
-        tn_l_store(&in, gpu_registers(out[k]), n.reg, tn_l_load(&in, h->value[k], at, 1, NULL, NULL), NULL);
+        tn_l_store(&in, gpu_registers(out[k]), n.reg, gpu_get(&in, h->value[k], at, held_dtype(&op->operand[k]->type)), NULL);
         if (h->exists[k])
             tn_l_store(&in, gpu_registers(out[k]->present), n.reg, tn_l_load(&in, h->exists[k], at, 1, NULL, NULL), NULL);
     }
@@ -572,8 +579,8 @@ void gpu_sort(lower *L, tn_lbuilder *b, const tn_top *op)
 static void join_leaves(lower *L, tn_lbuilder *b, const tn_top *op, const held_lines *h, tn_lvalue *exists, tn_lvalue *left, tn_lvalue *right)
 {
     tn_lvalue *x[TN_TILE_COMBINED], *y[TN_TILE_COMBINED], *out[TN_TILE_COMBINED], *first = NULL, *second = NULL;
-    load_all(b, h->n, h->value, left, x);
-    load_all(b, h->n, h->value, right, y);
+    get_all(b, op, h->value, left, x);
+    get_all(b, op, h->value, right, y);
     lower_combine(L, b, op->region[0], h->n, x, y, out);
     if (exists) {
         first = tn_l_load(b, exists, left, 1, NULL, NULL);
@@ -582,7 +589,8 @@ static void join_leaves(lower *L, tn_lbuilder *b, const tn_top *op, const held_l
     }
     for (int k = 0; first && k < h->n; k++)
         out[k] = tn_l_fn3(b, TN_S_select, first, tn_l_fn3(b, TN_S_select, second, out[k], x[k]), y[k]);
-    store_all(b, h->n, h->value, left, out);
+    for (int k = 0; k < h->n; k++)
+        gpu_put(b, h->value[k], left, out[k], NULL);
 }
 
 /* A tuple exists if all of it does: one flag for it, in the first buffer of flags. */
@@ -643,7 +651,7 @@ void gpu_reduce_tree(lower *L, tn_lbuilder *b, const tn_top *op)
         at = plus_times(&in, at, n.idx[a], stride);
         stride *= op->result->type.extent[a].size;
     }
-    load_all(&in, h.n, h.value, at, x);
+    get_all(&in, op, h.value, at, x);
     for (int k = 0; k < h.n; k++)
         start[k] = tn_l_const(&in, tn_lscalar(op->operand[k]->type.dtype), op->identity[k]);
     lower_combine(L, &in, op->region[0], h.n, start, x, sum);

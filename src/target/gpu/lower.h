@@ -149,6 +149,9 @@ void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
 void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
 /* A buffer of the CTA. */
 tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements);
+/* An element of it, which holds 4-bit integers as whole bytes. */
+tn_lvalue *gpu_get(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_dtype dtype);
+void gpu_put(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_lvalue *x, tn_lvalue *mask);
 /* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */
 void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write);
 void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write); /* layout: of its tile; NULL: not known */

@@ -412,12 +412,13 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
         return tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
     }
     assert(p->buffer); /* gpu_prepare has seen to it */
-    return tn_l_load(b, p->buffer, lower_place_offset(b, p, type->rank, idx), 1, NULL, NULL);
+    return gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), held_dtype(type));
 }
 
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
 {
-    tn_lvalue *present = p->present ? read_place(L, b, p->present, &v->type, idx) : p->kept ? lower_present(L, b, v, idx) : NULL;
+    tn_ttype flags = gpu_flags(&v->type);
+    tn_lvalue *present = p->present ? read_place(L, b, p->present, &flags, idx) : p->kept ? lower_present(L, b, v, idx) : NULL;
     tn_lvalue *value = read_place(L, b, p, &v->type, idx);
     if (v->type.pointer)
         value = lower_rebase(L, b, value, p->root, lower_root(L, v), v->type.dtype);
@@ -507,9 +508,17 @@ tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype
     enum { ALIGN = 16 }; /* of the widest access */
     gpu_lower *g = GPU(L);
     int64_t at = (g->shared + ALIGN - 1) / ALIGN * ALIGN;
+    dtype = dtype == TN_I4 ? TN_I8 : dtype == TN_U4 ? TN_U8 : dtype; /* threads write whole bytes */
     (void)b;
     g->shared = at + elements * ((tn_dtype_bits(dtype) + 7) / 8);
     return tn_l_alloc_shared(&L->entry, name, dtype, elements, at);
+}
+
+tn_lvalue *gpu_get(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_dtype dtype) { return tn_l_cast(b, tn_l_load(b, buffer, at, 1, NULL, NULL), dtype); }
+
+void gpu_put(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_lvalue *x, tn_lvalue *mask)
+{
+    tn_l_store(b, buffer, at, tn_l_cast(b, x, buffer->type.dtype), mask);
 }
 
 /* Cycles that a warp's accesses of a tile with these strides take, for all its registers: what lanes ask of one bank goes one after another. */
@@ -586,7 +595,7 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
     gpu_open(L, &in, layout, &n);
     place to = *p;
     to.buffer = buffer;
-    tn_l_store(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, layout));
+    gpu_put(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, layout));
     gpu_close(L, &n);
     p->buffer = buffer;
     TN_PUSH(&L->arena, &GPU(L)->shares, p);
@@ -607,15 +616,15 @@ void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
         gpu_touch_shared(L, b, p->buffer, false);
         in = *b;
         gpu_open(L, &in, &layout, &n);
-        tn_l_store(&in, p->held->regs, n.reg, tn_l_load(&in, p->buffer, lower_place_offset(&in, p, type->rank, n.idx), 1, NULL, NULL), NULL);
+        tn_l_store(&in, p->held->regs, n.reg, gpu_get(&in, p->buffer, lower_place_offset(&in, p, type->rank, n.idx), held_dtype(type)), NULL);
         gpu_close(L, &n);
         return;
     }
     tn_lvalue *shared = gpu_shared(L, b, "shared", held_dtype(type), 1), *zero = tn_l_index(b, 0);
     gpu_touch_shared(L, b, shared, true);
-    tn_l_store(b, shared, zero, tn_l_load(b, p->buffer, zero, 1, NULL, NULL), owns);
+    gpu_put(b, shared, zero, tn_l_load(b, p->buffer, zero, 1, NULL, NULL), owns);
     gpu_touch_shared(L, b, shared, false);
-    tn_l_store(b, p->buffer, zero, tn_l_load(b, shared, zero, 1, NULL, NULL), NULL);
+    tn_l_store(b, p->buffer, zero, gpu_get(b, shared, zero, held_dtype(type)), NULL);
 }
 
 /* ---- what a nest reads ------------------------------------------------------------------------------------------------------ */

@@ -234,7 +234,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
         writers.col[TN_LAYOUT_LANE + bits[i]] = UINT32_C(1) << 31;
     tn_lvalue *at = part_offset(L, &in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &in, &writers);
     for (int i = 0; i < f->n; i++)
-        tn_l_store(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
+        gpu_put(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
     gpu_close(L, &n);
 
     for (int i = 0; i < f->n; i++)
@@ -248,7 +248,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
         tn_lvalue *part = by_lanes ? bits_of_thread(L, &in, free, nbits) : tn_l_index(&in, p);
         tn_lvalue *from = part_offset(L, &in, f, n.idx, part, elements);
         for (int i = 0; i < f->n; i++) {
-            x[i] = (element){tn_l_load(&in, shared[i], from, 1, NULL, NULL), NULL};
+            x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
             if (p == 0)
                 tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
         }

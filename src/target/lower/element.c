@@ -299,7 +299,7 @@ static element gather_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lva
         at[i] = i == op->axis[0] ? j : idx[i];
     const place *p = tn_map_get(&L->gathered, TN_KEY(op));
     if (p)
-        return (element){tn_l_load(b, p->buffer, lower_place_offset(b, p, rank, at), 1, NULL, NULL), index.present};
+        return (element){tn_l_cast(b, tn_l_load(b, p->buffer, lower_place_offset(b, p, rank, at), 1, NULL, NULL), op->result->type.pointer ? TN_I64 : op->result->type.dtype), index.present};
     return (element){lower_frozen(b, lower_element(L, b, op->operand[0], at)), index.present};
 }
 
