@@ -14,7 +14,7 @@ enum {
     POINT_ELEMENTS = 4096,    /* of an elementwise tile at most: 32 a thread; more takes registers without need */
     POINT_LEAST = 512,        /* at least: a CTA's start costs about as much as 4 elements a thread */
     POINT_WARPS = 4,          /* 16 CTAs fill a processor, and end one by one */
-    SIDE = 64,                /* of a tile that is turned, for elements of 2 bytes: both sides are whole lines of 128 bytes */
+    SIDE = 64,                /* columns of a tile that is turned, for elements of 2 bytes: stored in whole lines of 128 bytes, loaded in twice that (0.95 of a copy; squares 0.91) */
     SHORT_ROW = 1024,         /* columns that one warp takes: 32 values a thread, and no barrier */
     SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
     ROW_WARPS = 4,            /* of a row that is not short, at least */
@@ -146,7 +146,7 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
     if (!turned || vector < 0)
         return point_tile(F, g, vector, row, within((int64_t)POINT_WARPS * WARP * THREAD_BYTES / bytes, POINT_LEAST, POINT_ELEMENTS), bytes);
     int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, row));
-    gpu_tile t = {bytes > 2 ? SIDE / 2 : SIDE, bytes > 4 ? SIDE / 2 : SIDE, POINT_WARPS};
+    gpu_tile t = {bytes > 4 ? SIDE / 2 : bytes > 2 ? SIDE : 2 * SIDE, bytes > 2 ? SIDE / 2 : SIDE, POINT_WARPS};
     t.rows = m ? tn_min(t.rows, pow2_ceil(m)) : t.rows;
     t.columns = n ? tn_min(t.columns, pow2_ceil(n)) : t.columns;
     t.warps = warps_for(t.rows * t.columns, 4, POINT_WARPS);
