@@ -14,7 +14,7 @@ enum {
     POINT_ELEMENTS = 4096,    /* of an elementwise tile at most: 32 a thread; more takes registers without need */
     POINT_LEAST = 512,        /* at least: a CTA's start costs about as much as 4 elements a thread */
     POINT_WARPS = 4,          /* 16 CTAs fill a processor, and end one by one */
-    SIDE = 64,                /* columns of a tile that is turned, for elements of 2 bytes: stored in whole lines of 128 bytes, loaded in twice that (0.95 of a copy; squares 0.91) */
+    SIDE = 64,                /* columns of a tile that is turned, for elements of 2 bytes: stored in whole lines of 128 bytes, loaded in twice that (0.89 of a copy; squares 0.87) */
     SHORT_ROW = 1024,         /* columns that one warp takes: 32 values a thread, and no barrier */
     SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
     ROW_WARPS = 4,            /* of a row that is not short, at least */
