@@ -153,6 +153,8 @@ static bool is_reduction(const tn_op *op)
     return op->code == TN_OP_reduce || op->code == TN_OP_reduce_window || (op->code == TN_OP_convolution && conv_is_depthwise(op));
 }
 
+bool op_is_reduce(const tn_op *op) { return op->code == TN_OP_reduce; }
+
 bool reduce_operands_count(const tn_op *op, int *n)
 {
     *n = op->code == TN_OP_convolution ? 1 : op->nresults;

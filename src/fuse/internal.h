@@ -126,6 +126,7 @@ fmap *derive_operand(fuser *F, group *g, demand *d, int i);
 /* group.c */
 bool fuse_group_block(fuser *F, const tn_block *block);
 bool op_is_point(const tn_op *op);
+bool op_is_reduce(const tn_op *op);
 bool op_is_special(const tn_op *op);
 const char *op_unsupported(const tn_op *op); /* why, or NULL */
 bool reduce_operands_count(const tn_op *op, int *n);

@@ -12,7 +12,9 @@ static bool combine_of(const tn_op *reduce, tn_opcode *combine)
         tn_operand(op, 1)->block != region)
         return false;
     *combine = op->code;
-    return op->code == TN_OP_add || op->code == TN_OP_multiply || op->code == TN_OP_maximum || op->code == TN_OP_minimum;
+    tn_scalar fn = tn_op_scalar(op);
+    tn_number identity;
+    return fn != TN_SCALAR_NONE && tn_scalar_traits(fn) & TN_SCALAR_ASSOCIATES && tn_scalar_identity(fn, reduce->result->type.dtype, &identity);
 }
 
 static bool starts_with_identity(const tn_op *reduce)
@@ -90,7 +92,7 @@ void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_t
         if (op->code == TN_OP_while || op->code == TN_OP_if || op->code == TN_OP_case)
             for (int r = 0; r < op->nregions; r++)
                 fuse_split_reductions(session, op->region[r], target);
-        if (op->code != TN_OP_reduce || !combine_of(op, &combine) || !starts_with_identity(op))
+        if (!op_is_reduce(op) || !combine_of(op, &combine) || !starts_with_identity(op))
             continue;
         int64_t parts = parts_of(target, op, &dim);
         if (parts)

@@ -3,6 +3,7 @@
  * A program is a CTA; its `warps` x 32 threads share out every tile. A tile is an expression, whose elements are computed where a nest needs them, or a place:
  * registers, that a layout shares out (nest.c), and shared memory once other threads want its elements. Sinks make nests over the registers of a layout
  * (choose.c says which): stores, reductions (reduce.c), and values that are kept because several nests want them. Scalars are computed by every thread. */
+#include "target/gpu/dot.h"
 #include "target/gpu/lower.h"
 
 #include <assert.h>
@@ -443,7 +444,8 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
     size_t before = g->touched.len;
     touch *touched = TN_NEW_ARRAY(&L->arena, touch, before + 1);
-    memcpy(touched, g->touched.at, before * sizeof *touched);
+    for (size_t i = 0; i < before; i++)
+        touched[i] = g->touched.at[i];
     size_t log = g->log.len;
     for (int side = 0; side < 2; side++) {
         tn_lbuilder in = tn_l_in(b, branch->region[side]);
@@ -593,6 +595,9 @@ static void lower_body(lower *L, tn_lbuilder *b)
     gpu_block(L, b, L->kernel->body);
     gpu_leave(L, b, r);
     gpu_lower *g = GPU(L);
+    if (L->status == TN_OK && g->shared > gpu_most_shared(L))
+        L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: needs %lld bytes of shared memory, and machine '%s' has %lld a program; smaller tiles or fewer stages need less",
+                             L->kernel->name, (long long)g->shared, L->machine->name, (long long)gpu_most_shared(L));
     L->func->remarks = tn_format(&L->session->arena, "%d conversions through shared memory, %lld bytes moved; %lld bytes of it%s", g->conversions, (long long)g->converted_bytes,
                                  (long long)g->shared, g->remarks.at ? g->remarks.at : "");
 }

@@ -407,6 +407,8 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
 {
     const nest *n = GPU(L)->nest;
     axes of;
+    if (p->held && tn_layout_elements(&p->held->layout) == 1) /* in every thread, outside of nests too */
+        return tn_l_load(b, p->held->regs, tn_l_index(b, 0), 1, NULL, NULL);
     if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout)) {
         p->held->used = true;
         return tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
@@ -650,7 +652,8 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_ttype *type, place 
         gpu_lower *g = GPU(L);
         size_t n = g->next.len;
         touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
-        memcpy(waiting, g->next.at, n * sizeof *waiting);
+        for (size_t i = 0; i < n; i++)
+            waiting[i] = g->next.at[i];
         g->next.len = 0;
         tn_layout reader = known ? tn_layout_restrict(layout, type->rank, of->axis) : *layout;
         gpu_share(L, b, type, p, known ? &reader : NULL);
@@ -687,7 +690,8 @@ static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axe
         gpu_lower *g = GPU(L);
         size_t n = g->next.len;
         touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
-        memcpy(waiting, g->next.at, n * sizeof *waiting);
+        for (size_t i = 0; i < n; i++)
+            waiting[i] = g->next.at[i];
         g->next.len = 0;
         tn_map seen = g->prepared; /* of the nest that waits, not of the one that loads */
         g->prepared = (tn_map){.arena = &L->arena};
