@@ -255,6 +255,7 @@ void tn_file_unmap(tn_file *file);
 tn_status tn_file_write(tn_session *session, const char *path, const void *data, size_t size);
 /* The same for a file that nobody else may read or write: mode 0600. */
 tn_status tn_file_write_private(tn_session *session, const char *path, const void *data, size_t size);
+bool tn_write_all(int fd, const char *data, size_t size); /* to an open file; false: errno says why */
 
 /* ---- machine ------------------------------------------------------------------------------------------------------- */
 

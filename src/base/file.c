@@ -114,13 +114,13 @@ void tn_file_unmap(tn_file *file)
     file->size = 0;
 }
 
-static bool write_all(int fd, const char *data, size_t size)
+bool tn_write_all(int fd, const char *data, size_t size)
 {
     while (size > 0) {
         ssize_t n = write(fd, data, size);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        if (n <= 0)
             return false;
         data += n;
         size -= (size_t)n;
@@ -145,7 +145,7 @@ static int create_beside(tn_arena *arena, const char *path, mode_t mode, const c
 static tn_status write_special(tn_session *session, const char *path, const void *data, size_t size)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    bool written = fd >= 0 && write_all(fd, data, size);
+    bool written = fd >= 0 && tn_write_all(fd, data, size);
     int error = errno;
     if (fd >= 0)
         close(fd);
@@ -162,7 +162,7 @@ static tn_status write_file(tn_session *session, const char *path, mode_t mode, 
     int fd = create_beside(&session->arena, path, mode, &name);
     if (fd < 0)
         return tn_error(session, TN_IO, TN_NO_LOC, "cannot create '%s': %m", path);
-    bool written = write_all(fd, data, size);
+    bool written = tn_write_all(fd, data, size);
     written = close(fd) == 0 && written;
     if (!written || rename(name, path) != 0) {
         tn_status status = tn_error(session, TN_IO, TN_NO_LOC, "cannot write '%s': %m", path);

@@ -48,20 +48,6 @@ static int open_nameless(const char *name)
     return fd;
 }
 
-static bool write_all(int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, data, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        data += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 /* All that a file holds, with a NUL behind it; malloc'ed. */
 static bool read_back(int fd, size_t most, tn_blob *out)
 {
@@ -150,7 +136,7 @@ tn_status tn_ptxas(tn_session *session, const char *architecture, const tn_blob 
         return TN_OK;
     tn_blob text = {NULL, 0};
     int in = open_nameless("kernel.ptx"), out = open_nameless("kernel.cubin"), said = open_nameless("said");
-    bool ready = in >= 0 && out >= 0 && said >= 0 && write_all(in, ptx->data, ptx->size);
+    bool ready = in >= 0 && out >= 0 && said >= 0 && tn_write_all(in, ptx->data, ptx->size);
     int status = ready ? run(path, architecture, in, out, said) : -1;
     bool told = ready && read_back(said, MOST_SAID, &text), made = status == 0 && told && read_back(out, INT32_MAX, cubin) && cubin->size > 0;
     close(in), close(out), close(said);

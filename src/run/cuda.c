@@ -195,6 +195,19 @@ tn_status tn_gpu_load(tn_session *session, const tn_gpu *gpu, const void *image,
     return tn_cuda_leave(session, &v);
 }
 
+tn_status tn_gpu_load_either(tn_session *session, const tn_gpu *gpu, const void *cubin, const char *ptx, CUmodule *out)
+{
+    if (cubin) {
+        tn_session quiet = {.arena.on_oom = session->arena.on_oom};
+        quiet.strings.arena = quiet.options.arena = &quiet.arena;
+        tn_status status = tn_gpu_load(&quiet, gpu, cubin, out);
+        tn_arena_free(&quiet.arena);
+        if (status == TN_OK)
+            return TN_OK;
+    }
+    return tn_gpu_load(session, gpu, ptx, out);
+}
+
 tn_status tn_gpu_unload(tn_session *session, const tn_gpu *gpu, CUmodule module)
 {
     RETURN_CALL(session, gpu, cuModuleUnload, module);

@@ -30,6 +30,8 @@ tn_status tn_gpu_close(tn_session *session, tn_gpu *gpu);
 
 /* image: PTX as NUL-terminated text, or a cubin. What the driver's compiler has to say about PTX that it refuses stands in the diagnostic. */
 tn_status tn_gpu_load(tn_session *session, const tn_gpu *gpu, const void *image, CUmodule *out);
+/* The cubin if there is one (may be NULL) and the driver takes it, which one of a newer ptxas or for another GPU need not be the case; else the PTX. */
+tn_status tn_gpu_load_either(tn_session *session, const tn_gpu *gpu, const void *cubin, const char *ptx, CUmodule *out);
 tn_status tn_gpu_unload(tn_session *session, const tn_gpu *gpu, CUmodule module);
 
 typedef struct tn_gpu_kernel {

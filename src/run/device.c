@@ -6,31 +6,12 @@
 
 /* ---- loading --------------------------------------------------------------------------------------------------------------- */
 
-/* A cubin may be of a newer ptxas than the driver knows: the driver's own compiler takes the PTX then. */
-static tn_status load_image(tn_session *session, struct tn_exec_gpu *g, const tn_exec_image *image)
-{
-    CUmodule *module = &g->module[g->nmodules];
-    if (image->cubin.data) {
-        tn_session quiet = {.arena.on_oom = session->arena.on_oom};
-        quiet.strings.arena = quiet.options.arena = &quiet.arena;
-        tn_status status = tn_gpu_load(&quiet, g->gpu, image->cubin.data, module);
-        tn_arena_free(&quiet.arena);
-        if (status == TN_OK) {
-            g->nmodules++;
-            return TN_OK;
-        }
-    }
-    TN_TRY(tn_gpu_load(session, g->gpu, image->ptx.data, module));
-    g->nmodules++;
-    return TN_OK;
-}
-
 static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_exec_gpu *g)
 {
     g->module = TN_NEW_ARRAY(&session->arena, CUmodule, exec->nimages + 1);
     g->kernel = TN_NEW_ARRAY(&session->arena, tn_gpu_kernel, exec->kernels.len + 1);
-    for (size_t i = 0; i < exec->nimages; i++)
-        TN_TRY(load_image(session, g, &exec->images[i]));
+    for (; g->nmodules < exec->nimages; g->nmodules++)
+        TN_TRY(tn_gpu_load_either(session, g->gpu, exec->images[g->nmodules].cubin.data, exec->images[g->nmodules].ptx.data, &g->module[g->nmodules]));
     for (size_t k = 0; k < exec->kernels.len; k++) {
         const tn_exec_kernel *kernel = &exec->kernels.at[k];
         if (kernel->shared > UINT32_MAX)

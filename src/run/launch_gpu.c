@@ -23,23 +23,11 @@ struct tn_gpu_launcher {
 
 /* ---- making ------------------------------------------------------------------------------------------------------------------ */
 
-/* The cubin if there is one and the driver takes it: it may be for another GPU. */
-static tn_status load(tn_session *session, tn_gpu_launcher *l)
-{
-    size_t diags = session->diags.len, errors = session->errors;
-    const void *cubin = tn_code_cubin(l->code);
-    if (cubin && tn_gpu_load(session, &l->gpu, cubin, &l->module) == TN_OK)
-        return TN_OK;
-    session->diags.len = diags;
-    session->errors = errors;
-    return tn_gpu_load(session, &l->gpu, tn_code_ptx(l->code), &l->module);
-}
-
 static tn_status prepare(tn_session *session, tn_gpu_launcher *l)
 {
     int64_t bytes;
     TN_TRY(tn_gpu_open(session, l->device, &l->gpu));
-    TN_TRY(load(session, l));
+    TN_TRY(tn_gpu_load_either(session, &l->gpu, tn_code_cubin(l->code), tn_code_ptx(l->code), &l->module));
     TN_TRY(tn_gpu_function(session, &l->gpu, l->module, l->code->symbol, (unsigned)l->code->shared, &l->function));
     if (l->code->threads > l->function.most_threads)
         return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: %d threads of %d registers are more than a block of %s can have (%d); fewer warps may do", l->code->symbol,

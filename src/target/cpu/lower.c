@@ -70,7 +70,7 @@ tn_lvalue *lower_axis_count(lower *L, tn_lbuilder *b, int64_t extent, const axis
         constant_start = true; /* one trip: the start is 0 */
     if (constant_start && tn_dim_is_const(limit))
         return tn_l_index(b, tn_max(0, tn_min(extent, limit->value - start)));
-    if (range && step % extent == 0 && limit->multiple % extent == 0 && tn_dim_le(L->session, range, limit))
+    if (lower_block_fits(L, bound->start, limit, extent))
         return tn_l_index(b, extent);
     tn_lvalue *left = tn_l_fn2(b, TN_S_sub, lower_dim(L, limit), lower_scalar(L, b, bound->start));
     return tn_l_fn2(b, TN_S_min, tn_l_index(b, extent), left);
@@ -512,25 +512,6 @@ static axis_bound folding_bound(const lower *L, const folding *f, int axis)
     return bound;
 }
 
-/* Opens the serial loops over a fold's ranges (none for other operations) and makes the starts known. */
-void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
-{
-    static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
-    for (int i = 0; i < op->nranges; i++) {
-        tn_lvalue *limit = lower_scalar(L, b, op->operand[i]);
-        int64_t n, step = op->step[i].size;
-        tn_lvalue *start;
-        if (tn_l_is_const(limit, &n) && n > 0 && n <= step) {
-            start = tn_l_index(b, 0);
-        } else {
-            tn_lop *loop = tn_l_for(b, names[i], tn_l_index(b, 0), limit, tn_l_index(b, step), TN_FOR_SERIAL);
-            *b = tn_l_in(b, loop->region[0]);
-            start = loop->region[0]->arg;
-        }
-        lower_memo(L, &op->region[0]->arg[i], NULL, (element){start, NULL});
-    }
-}
-
 /* Leaves out what lies past the limit of a range, where the nest's bounds do not. */
 static tn_lvalue *below_limits(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx)
 {
@@ -747,8 +728,6 @@ static bool store_is_covered(const lower *L, const folding *f, const tn_top *sto
     return true;
 }
 
-static bool is_load(const tn_top *op) { return op->code == TN_T_load || op->code == TN_T_load_ptr; }
-
 static bool stored_before(const lower *L, const tn_top *load)
 {
     for (const tn_top *op = load->prev; op; op = op->prev)
@@ -761,7 +740,7 @@ static bool stored_before(const lower *L, const tn_top *load)
 static bool store_disturbs(const lower *L, const tn_tblock *body, const tn_top *store)
 {
     for (const tn_top *op = body->first; L->func->overlap && op; op = op->next)
-        if (is_load(op) && lower_may_alias(L, lower_accessed(L, op), store->view->buffer) && !lower_same_element(L, op, store))
+        if (lower_is_load(op) && lower_may_alias(L, lower_accessed(L, op), store->view->buffer) && !lower_same_element(L, op, store))
             return true;
     return false;
 }
@@ -776,9 +755,9 @@ static bool body_is_simple(const lower *L, const folding *f)
         if (f->value[i]->type.rank != type->rank)
             return false;
     for (const tn_top *op = f->body->first; op; op = op->next) {
-        if (is_load(op) && stored_before(L, op))
+        if (lower_is_load(op) && stored_before(L, op))
             return false;
-        if (op->code == TN_T_yield || is_load(op))
+        if (op->code == TN_T_yield || lower_is_load(op))
             continue;
         if (op->code == TN_T_store) {
             if (op->operand[0]->type.rank != type->rank || !store_is_covered(L, f, op) || store_disturbs(L, f->body, op))

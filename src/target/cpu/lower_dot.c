@@ -49,7 +49,7 @@ bool lower_is_dot_fold(const tn_top *op)
     if (!dot || dot->code != TN_T_dot || dot->block != op->region[0])
         return false;
     for (const tn_top *in = op->region[0]->first; in; in = in->next) {
-        bool quiet = in->code == TN_T_load || in->code == TN_T_load_ptr || in->code == TN_T_yield || (!in->nregions && in->code != TN_T_histogram && (tn_top_traits(in->code) & TN_T_PURE));
+        bool quiet = lower_is_load(in) || in->code == TN_T_yield || (!in->nregions && in->code != TN_T_histogram && (tn_top_traits(in->code) & TN_T_PURE));
         if (!quiet || (in->code == TN_T_dot && in != dot))
             return false;
     }

@@ -17,15 +17,6 @@ enum {
     BUDGET = 256,          /* values that a search looks at */
 };
 
-/* ---- which operations are expressions --------------------------------------------------------------------------------------------- */
-
-static bool is_expression(const tn_top *op)
-{
-    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
-        return true;
-    return !op->nregions && op->code != TN_T_dot && op->code != TN_T_histogram && (tn_top_traits(op->code) & TN_T_PURE);
-}
-
 /* ---- what one costs ------------------------------------------------------------------------------------------------------------------ */
 
 static int cost_of_map(const tn_top *op)
@@ -81,8 +72,8 @@ static int own_cost(const tn_top *op)
 static int cost_of(const lower *L, const tn_tvalue *v, tn_axis_search *search)
 {
     const tn_top *op = v->def;
-    if (v->type.rank == 0 || !op || !is_expression(op) || tn_map_get(&L->places, TN_KEY(v)))
-        return v->type.rank > 0 && op && !is_expression(op);
+    if (v->type.rank == 0 || !op || !lower_is_expression(op) || tn_map_get(&L->places, TN_KEY(v)))
+        return v->type.rank > 0 && op && !lower_is_expression(op);
     if (!tn_axis_search_enter(search, v, 0))
         return 0;
     int cost = own_cost(op);
@@ -224,10 +215,10 @@ void lower_survey(lower *L, const tn_tblock *block)
 {
     survey s = {.L = L, .usage = {.arena = &L->arena}};
     for (const tn_top *op = block->first; op; op = op->next)
-        if (!is_expression(op) || op->code == TN_T_gather) /* the source of a gather is put into memory */
+        if (!lower_is_expression(op) || op->code == TN_T_gather) /* the source of a gather is put into memory */
             add_sink(&s, op);
     for (const tn_top *op = block->last; op; op = op->prev) {
-        if (!is_expression(op))
+        if (!lower_is_expression(op))
             continue;
         usage by = {0, false, false};
         for (int i = 0; i < op->nresults; i++) {
@@ -339,7 +330,7 @@ static bool reads_memory(const tn_tvalue *v, int *budget)
     const tn_top *op = v->def;
     if (!op || v->type.rank == 0) /* scalars were read where they stand */
         return false;
-    if (--*budget <= 0 || !is_expression(op) || op->code == TN_T_load || op->code == TN_T_load_ptr)
+    if (--*budget <= 0 || !lower_is_expression(op) || lower_is_load(op))
         return true;
     for (int i = 0; i < op->noperands; i++)
         if (reads_memory(op->operand[i], budget))
@@ -362,7 +353,7 @@ static bool presence_reads(const tn_tvalue *v, int *budget)
         for (int i = 0; i < op->noperands; i++)
             if ((op->code == TN_T_load_ptr || i == 0) && reads_memory(op->operand[i], budget))
                 return true;
-    } else if (!is_expression(op) || op->code == TN_T_gather) {
+    } else if (!lower_is_expression(op) || op->code == TN_T_gather) {
         return false; /* in a place of its own */
     }
     for (int i = 0; i < op->noperands; i++)

@@ -45,7 +45,7 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lbuilder in = *b;
     gpu_open(L, &in, &layout, &n);
     access a = lower_atomic_access(L, &in, op, n.idx, x);
-    tn_lvalue *memory = view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op), *mask = lower_and(&in, gpu_owns(L, &in, &layout), a.exists), *was;
+    tn_lvalue *memory = view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op), *mask = lower_and(&in, gpu_owns(L, &layout), a.exists), *was;
     if (op->code == TN_T_cas_ptr)
         was = tn_l_cas(&in, memory, a.offset, x[0].value, x[1].value, mask);
     else

@@ -53,8 +53,6 @@ bool gpu_block_layout(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *
     return true;
 }
 
-static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
-static tn_lvalue *times(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
 
 static tn_lbuilder looped(tn_lbuilder *b, const char *name, int64_t count, tn_loop_kind kind, tn_lvalue **index)
 {
@@ -67,7 +65,7 @@ static tn_lvalue *thread_bits(lower *L, int from, int64_t count, int64_t by)
 {
     tn_lbuilder *e = &L->entry;
     tn_lvalue *t = from ? tn_l_fn2(e, TN_S_shr_logical, GPU(L)->thread, tn_l_index(e, from)) : GPU(L)->thread;
-    return times(e, tn_l_fn2(e, TN_S_and, t, tn_l_index(e, count - 1)), by);
+    return gpu_times(e, tn_l_fn2(e, TN_S_and, t, tn_l_index(e, count - 1)), by);
 }
 
 /* One operand's part of a block: `count` lines (rows of the left, vectors of columns of the right one) that are `apart`, from `start` on, for a piece of k. In
@@ -79,7 +77,7 @@ typedef struct lines {
     bool along_k;
 } lines;
 
-static tn_lvalue *in_stage(tn_lbuilder *b, const lines *l, tn_lvalue *at) { return l->o->stage ? plus(b, l->o->stage, at) : at; }
+static tn_lvalue *in_stage(tn_lbuilder *b, const lines *l, tn_lvalue *at) { return l->o->stage ? gpu_plus(b, l->o->stage, at) : at; }
 
 static void load_lines(tn_lbuilder *b, const lines *l, tn_lvalue *k)
 {
@@ -88,37 +86,37 @@ static void load_lines(tn_lbuilder *b, const lines *l, tn_lvalue *k)
     if (l->along_k) { /* a line after the other, a piece of each */
         tn_lbuilder in = looped(b, "i", l->count, TN_FOR_UNROLL, &i);
         in = looped(&in, "j", l->vector, TN_FOR_UNROLL, &j);
-        gpu_split row = {l->start, plus(&in, times(&in, i, l->apart), j)};
+        gpu_split row = {l->start, gpu_plus(&in, gpu_times(&in, i, l->apart), j)};
         tn_lvalue *at = in_stage(&in, l, gpu_piece_at(&in, l->o, row, (gpu_split){k, zero}, false));
         in = looped(&in, "v", piece, TN_FOR_VECTOR, &v);
-        tn_lvalue *x = tn_l_load(&in, l->o->buffer, plus(&in, at, v), 1, NULL, NULL);
-        tn_l_store(&in, l->to, plus(&in, times(&in, plus(&in, times(&in, i, l->vector), j), piece), v), x, NULL);
+        tn_lvalue *x = tn_l_load(&in, l->o->buffer, gpu_plus(&in, at, v), 1, NULL, NULL);
+        tn_l_store(&in, l->to, gpu_plus(&in, gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, l->vector), j), piece), v), x, NULL);
         return;
     }
     tn_lbuilder in = looped(b, "j", piece, TN_FOR_UNROLL, &j);
-    gpu_split row = {times(&in, k, piece), j};
+    gpu_split row = {gpu_times(&in, k, piece), j};
     in = looped(&in, "i", l->count, TN_FOR_UNROLL, &i);
     tn_lvalue *at;
     if (l->vector > 1) { /* the columns of a thread are a piece */
         tn_lvalue *start = tn_l_fn2(&in, TN_S_shr_logical, l->start, tn_l_index(&in, l->o->piece_bits));
-        at = gpu_piece_at(&in, l->o, row, (gpu_split){start, times(&in, i, l->apart / piece)}, false);
+        at = gpu_piece_at(&in, l->o, row, (gpu_split){start, gpu_times(&in, i, l->apart / piece)}, false);
     } else {
-        at = gpu_element_at(&in, l->o, plus(&in, row.thread, row.rest), plus(&in, l->start, times(&in, i, l->apart)));
+        at = gpu_element_at(&in, l->o, gpu_plus(&in, row.thread, row.rest), gpu_plus(&in, l->start, gpu_times(&in, i, l->apart)));
     }
     at = in_stage(&in, l, at);
-    tn_lvalue *to = times(&in, plus(&in, times(&in, j, l->count), i), l->vector);
+    tn_lvalue *to = gpu_times(&in, gpu_plus(&in, gpu_times(&in, j, l->count), i), l->vector);
     v = zero;
     if (l->vector > 1)
         in = looped(&in, "v", l->vector, TN_FOR_VECTOR, &v);
-    tn_l_store(&in, l->to, plus(&in, to, v), tn_l_load(&in, l->o->buffer, plus(&in, at, v), 1, NULL, NULL), NULL);
+    tn_l_store(&in, l->to, gpu_plus(&in, to, v), tn_l_load(&in, l->o->buffer, gpu_plus(&in, at, v), 1, NULL, NULL), NULL);
 }
 
 /* Where element (line, v, k) is. */
 static tn_lvalue *line_at(tn_lbuilder *b, const lines *l, tn_lvalue *line, tn_lvalue *v, tn_lvalue *k)
 {
     int64_t piece = INT64_C(1) << l->o->piece_bits;
-    tn_lvalue *element = plus(b, times(b, line, l->vector), v);
-    return l->along_k ? plus(b, times(b, element, piece), k) : plus(b, times(b, k, l->count * l->vector), element);
+    tn_lvalue *element = gpu_plus(b, gpu_times(b, line, l->vector), v);
+    return l->along_k ? gpu_plus(b, gpu_times(b, element, piece), k) : gpu_plus(b, gpu_times(b, k, l->count * l->vector), element);
 }
 
 void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps warps, const gpu_operand *operands, tn_lvalue *acc)
@@ -130,8 +128,8 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
     tn_dtype dtype = type->dtype;
     lines x = {.o = &staged[0], .count = m, .apart = (int64_t)ROWS * warps.m, .vector = 1, .along_k = operands[0].inner == 1};
     lines y = {.o = &staged[1], .count = n, .apart = COLUMNS * vector * warps.n, .vector = vector, .along_k = operands[1].inner == 0};
-    x.start = plus(e, thread_bits(L, log2_of(COLUMNS), ROWS, 1), thread_bits(L, TN_LAYOUT_LANE_BITS, warps.m, ROWS));
-    y.start = plus(e, thread_bits(L, 0, COLUMNS, vector), thread_bits(L, TN_LAYOUT_LANE_BITS + log2_of(warps.m), warps.n, COLUMNS * vector));
+    x.start = gpu_plus(e, thread_bits(L, log2_of(COLUMNS), ROWS, 1), thread_bits(L, TN_LAYOUT_LANE_BITS, warps.m, ROWS));
+    y.start = gpu_plus(e, thread_bits(L, 0, COLUMNS, vector), thread_bits(L, TN_LAYOUT_LANE_BITS + log2_of(warps.m), warps.n, COLUMNS * vector));
     x.to = tn_l_alloc(b, "a", dtype, TN_SPACE_REG, m * vector);
     y.to = tn_l_alloc(b, "b", dtype, TN_SPACE_REG, n * vector * vector);
     tn_lvalue *piece, *k, *i, *j, *v;
@@ -142,8 +140,8 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
     in = looped(&in, "m", m, TN_FOR_UNROLL, &i);
     in = looped(&in, "n", n, TN_FOR_UNROLL, &j);
     in = looped(&in, "v", vector, TN_FOR_UNROLL, &v);
-    tn_lvalue *at = plus(&in, times(&in, plus(&in, times(&in, i, n), j), vector), v);
+    tn_lvalue *at = gpu_plus(&in, gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, n), j), vector), v);
     tn_lvalue *factor[3] = {tn_l_load(&in, x.to, line_at(&in, &x, i, tn_l_index(&in, 0), k), 1, NULL, NULL),
                             tn_l_load(&in, y.to, line_at(&in, &y, j, v, k), 1, NULL, NULL), tn_l_load(&in, acc, at, 1, NULL, NULL)};
-    tn_l_store(&in, acc, at, tn_is_float(dtype) ? tn_l_fn(&in, TN_S_fma, factor, 3) : plus(&in, tn_l_fn2(&in, TN_S_mul, factor[0], factor[1]), factor[2]), NULL);
+    tn_l_store(&in, acc, at, tn_is_float(dtype) ? tn_l_fn(&in, TN_S_fma, factor, 3) : gpu_plus(&in, tn_l_fn2(&in, TN_S_mul, factor[0], factor[1]), factor[2]), NULL);
 }

@@ -131,14 +131,6 @@ static uint64_t shape_key(const tn_ttype *type)
     return tn_hash(shape, sizeof shape, 1);
 }
 
-static int64_t elements_of(const tn_ttype *type)
-{
-    int64_t n = 1;
-    for (int a = 0; a < type->rank; a++)
-        n *= type->extent[a].size;
-    return n;
-}
-
 static void vote_for(lower *L, const tn_top *op)
 {
     if (op->code != TN_T_load && op->code != TN_T_load_ptr && op->code != TN_T_store && op->code != TN_T_store_ptr)
@@ -153,7 +145,7 @@ static void vote_for(lower *L, const tn_top *op)
     if (!*cell)
         *cell = TN_NEW(&L->arena, vote);
     vote *votes = *cell;
-    votes->weight[m.axis] += elements_of(&v->type) * m.bytes;
+    votes->weight[m.axis] += gpu_elements(&v->type) * m.bytes;
     votes->multiple[m.axis] = votes->multiple[m.axis] ? gcd(votes->multiple[m.axis], m.multiple) : m.multiple ? m.multiple : INT64_C(1) << 20;
     votes->widest[m.axis] = tn_max(votes->widest[m.axis], m.bytes);
 }
@@ -166,13 +158,13 @@ static bool layout_along(lower *L, const tn_ttype *type, int axis, int64_t most,
     for (int a = type->rank - 1; a >= 0; a--)
         if (a != axis)
             order[n++] = a;
-    int64_t each = elements_of(type) / (GPU(L)->warps * 32), vector = 1;
+    int64_t each = gpu_elements(type) / (GPU(L)->warps * 32), vector = 1;
     while (vector * 2 <= most && vector * 2 <= each && most % (vector * 2) == 0)
         vector *= 2;
     if (tn_layout_blocked(type, order, (int)vector, GPU(L)->warps, out))
         return true;
     L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: a tile of %lld elements is more than %d threads can hold on a GPU", L->kernel->name,
-                         (long long)elements_of(type), GPU(L)->warps * 32);
+                         (long long)gpu_elements(type), GPU(L)->warps * 32);
     return false;
 }
 
@@ -213,7 +205,7 @@ bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_
 {
     enum { FEW = 256 }; /* elements: not worth a trip through shared memory */
     const tn_ttype *type = &load->result->type;
-    if (elements_of(type) < FEW)
+    if (gpu_elements(type) < FEW)
         return false;
     lying m = lying_of(L, load);
     if (m.axis < 0 || type->extent[m.axis].size < 8 || tn_layout_column(layout, 0, m.axis) == 1 || tn_layout_column(layout, TN_LAYOUT_LANE, m.axis) == 1)
@@ -237,21 +229,14 @@ bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layo
     enum { FEW = 2048, SECTORS = 64, ROOM = 160 << 10 }; /* elements; bytes: two of what memory moves; bytes */
     const tn_ttype *type = &lower_accessed_tile(store)->type;
     lying m = lying_of(L, store);
-    if (elements_of(type) < FEW || m.axis < 0 || run_bytes(layout, m.axis, m.bytes) >= SECTORS || type->extent[m.axis].size * m.bytes < SECTORS ||
-        GPU(L)->shared + elements_of(type) * m.bytes > ROOM)
+    if (gpu_elements(type) < FEW || m.axis < 0 || run_bytes(layout, m.axis, m.bytes) >= SECTORS || type->extent[m.axis].size * m.bytes < SECTORS ||
+        GPU(L)->shared + gpu_elements(type) * m.bytes > ROOM)
         return false;
     return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better) &&
            run_bytes(better, m.axis, m.bytes) > run_bytes(layout, m.axis, m.bytes);
 }
 
 /* ---- who wants what --------------------------------------------------------------------------------------------------------- */
-
-static bool is_expression(const tn_top *op)
-{
-    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
-        return true;
-    return !op->nregions && op->code != TN_T_dot && op->code != TN_T_histogram && (tn_top_traits(op->code) & TN_T_PURE);
-}
 
 static bool is_in_loop(const tn_top *sink, const tn_tvalue *v)
 {
@@ -281,7 +266,7 @@ static void demand_of(lower *L, const tn_top *sink, const tn_ttype *nest, const 
     d->sinks++;
     d->from_loop |= is_in_loop(sink, v);
     const tn_top *op = v->def;
-    if (!op || !is_expression(op))
+    if (!op || !lower_is_expression(op))
         return;
     const tn_tvalue *from = lower_moved_axes(op, of, &inner);
     if (from) {
@@ -309,7 +294,7 @@ static void survey_op(void *context, tn_top *op)
     vote_for(L, op);
     if (op->code == TN_T_dot)
         gpu_survey_dot(L, op);
-    if (is_expression(op) && op->code != TN_T_gather)
+    if (lower_is_expression(op) && op->code != TN_T_gather)
         return;
     for (int i = 0; i < op->noperands; i++)
         demand_of(L, op, &op->operand[i]->type, op->operand[i], &own);
@@ -352,7 +337,7 @@ bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out)
             return false;
         *out = tn_layout_restrict(&nest, v->type.rank, d->of.axis);
         tn_layout better;
-        if (v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr) && gpu_is_scattered(L, v->def, out, &better))
+        if (v->def && lower_is_load(v->def) && gpu_is_scattered(L, v->def, out, &better))
             *out = better;
         return true;
     }
@@ -365,7 +350,7 @@ static const tn_top *load_below(const lower *L, const tn_tvalue *v, int *axis, i
     const tn_top *op = v->def;
     if (!op || --*budget < 0)
         return NULL;
-    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
+    if (lower_is_load(op))
         return gpu_neighbours(L, op, axis, multiple) ? op : NULL;
     if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_bitcast && op->code != TN_T_permute)
         return NULL;
@@ -412,9 +397,9 @@ void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layou
 static int cost_of(lower *L, const tn_tvalue *v, tn_axis_search *search)
 {
     const tn_top *op = v->def;
-    if (v->type.rank == 0 || !op || !is_expression(op) || tn_map_get(&L->places, TN_KEY(v)) || !tn_axis_search_enter(search, v, 0))
+    if (v->type.rank == 0 || !op || !lower_is_expression(op) || tn_map_get(&L->places, TN_KEY(v)) || !tn_axis_search_enter(search, v, 0))
         return 0;
-    int cost = op->code == TN_T_load || op->code == TN_T_load_ptr ? 20 : op->code == TN_T_map ? 1 : 0;
+    int cost = lower_is_load(op) ? 20 : op->code == TN_T_map ? 1 : 0;
     if (op->code == TN_T_map && (!(tn_scalar_traits(op->fn) & TN_SCALAR_CHEAP) || op->fn == TN_S_div))
         cost = 10;
     for (int i = 0; i < op->noperands; i++)
@@ -429,13 +414,13 @@ static int64_t registers_a_thread(lower *L)
     return REGISTERS / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
 }
 
-int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(elements_of(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
+int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(gpu_elements(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
 
 bool gpu_had_better_wait(lower *L, const tn_tvalue *v)
 {
     enum { MOST_SHARED = 160 << 10 };
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
-    int64_t bytes = elements_of(&v->type) * ((tn_dtype_bits(v->type.dtype) + 7) / 8), wide = elements_of(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
+    int64_t bytes = gpu_elements(&v->type) * ((tn_dtype_bits(v->type.dtype) + 7) / 8), wide = gpu_elements(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
     int64_t words = gpu_words(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
     return d && d->sinks > 1 && !d->from_loop && words > registers_a_thread(L) && GPU(L)->shared + bytes <= MOST_SHARED;
 }
@@ -449,7 +434,7 @@ bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
     if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
     int64_t words = gpu_words(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
-    bool load = v->def && (v->def->code == TN_T_load || v->def->code == TN_T_load_ptr); /* dearer to have again than anything */
+    bool load = v->def && (lower_is_load(v->def)); /* dearer to have again than anything */
     if (words > (load ? MOST_LOADED : room))
         return false;
     GPU(L)->kept_words += words;

@@ -186,8 +186,6 @@ static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_
     return tn_l_in(b, loop->region[0]);
 }
 
-static tn_lvalue *scaled(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
-static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
 
 /* The accumulators, and what the operands hold now: one strip. */
 static void multiply(lower *L, tn_lbuilder *b, const product *p)
@@ -206,9 +204,9 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
     gpu_load_fragments(L, &in, &p->operand[1], p->warps, y, (int)columns, k);
     in = unrolled(&in, "m", rows, &i);
     in = unrolled(&in, "n", columns, &j);
-    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, i, columns), j), 4);
-    tn_lvalue *at = held ? scaled(&in, plus(&in, scaled(&in, i, depth), k), left) : scaled(&in, i, left);
-    tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){p->acc->held->regs, acc, held ? held : x, at, y, scaled(&in, j, right)}, 6);
+    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, columns), j), 4);
+    tn_lvalue *at = held ? gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), left) : gpu_times(&in, i, left);
+    tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){p->acc->held->regs, acc, held ? held : x, at, y, gpu_times(&in, j, right)}, 6);
 }
 
 /* The same by warpgroups; the products are under way when it ends. */
@@ -224,15 +222,15 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     tn_lbuilder in = unrolled(b, "k", depth, &k);
     in = unrolled(&in, "n", columns, &j);
     in = unrolled(&in, "m", rows, &i);
-    tn_lvalue *acc = scaled(&in, plus(&in, scaled(&in, j, rows), i), p->group_columns / 2), *regs = p->acc->held->regs;
-    gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], scaled(&in, j, p->group_columns / M), k);
+    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, j, rows), i), p->group_columns / 2), *regs = p->acc->held->regs;
+    gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], gpu_times(&in, j, p->group_columns / M), k);
     if (p->operand[0].fragments) {
-        tn_lvalue *held = p->operand[0].fragments->held->regs, *at = scaled(&in, plus(&in, scaled(&in, i, depth), k), 8);
+        tn_lvalue *held = p->operand[0].fragments->held->regs, *at = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), 8);
         tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned}, 8);
         tn_l_machine(b, "wgmma_commit", NULL, 0);
         return;
     }
-    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], plus(&in, scaled(&in, i, groups), group), k);
+    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], gpu_plus(&in, gpu_times(&in, i, groups), group), k);
     tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned}, 10);
     tn_l_machine(b, "wgmma_commit", NULL, 0);
 }
@@ -259,11 +257,11 @@ static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
     o->fragments = fragments;
 }
 
-void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages)
+void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages)
 {
     enum { ALIGN = 1024 };
     GPU(L)->shared = (GPU(L)->shared + ALIGN - 1) / ALIGN * ALIGN;
-    o->buffer = gpu_shared(L, b, o->left ? "a" : "b", o->value->type.dtype, gpu_operand_elements(o) * stages);
+    o->buffer = gpu_shared(L, o->left ? "a" : "b", o->value->type.dtype, gpu_operand_elements(o) * stages);
 }
 
 /* Operands that go through registers, into one buffer each. */
@@ -278,7 +276,7 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         if (o->fragments)
             continue;
         if (!o->buffer)
-            gpu_give_buffer(L, b, o, 1);
+            gpu_give_buffer(L, o, 1);
         gpu_fill_operand(L, b, o);
         if (p->group_columns)
             tn_l_machine(b, "fence_async", NULL, 0);
@@ -325,7 +323,7 @@ static void multiply_add(lower *L, tn_lbuilder *b, const product *p)
         left[a] = right[a] = n.idx[a];
     left[r - 1] = right[r - 2] = loop->region[0]->arg;
     tn_lvalue *operands[3] = {factor_at(&in, from[0], x, left, p->sum), factor_at(&in, from[1], y, right, p->sum), tn_l_load(&in, regs, n.reg, 1, NULL, NULL)};
-    tn_l_store(&in, regs, n.reg, tn_is_float(p->sum) ? tn_l_fn(&in, TN_S_fma, operands, 3) : plus(&in, tn_l_fn2(&in, TN_S_mul, operands[0], operands[1]), operands[2]), NULL);
+    tn_l_store(&in, regs, n.reg, tn_is_float(p->sum) ? tn_l_fn(&in, TN_S_fma, operands, 3) : gpu_plus(&in, tn_l_fn2(&in, TN_S_mul, operands[0], operands[1]), operands[2]), NULL);
     gpu_close(L, &n);
 }
 
@@ -415,7 +413,7 @@ static void count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ri
         int64_t step = op->step[i].size;
         tn_lvalue *limit = tn_l_fn2(b, TN_S_max, lower_scalar(L, b, op->operand[i]), tn_l_index(b, 0));
         ring->strip[i] = step;
-        ring->count[i] = step == 1 ? limit : tn_l_fn2(b, TN_S_div, plus(b, limit, tn_l_index(b, step - 1)), tn_l_index(b, step));
+        ring->count[i] = step == 1 ? limit : tn_l_fn2(b, TN_S_div, gpu_plus(b, limit, tn_l_index(b, step - 1)), tn_l_index(b, step));
         turns = tn_l_fn2(b, TN_S_mul, turns, ring->count[i]);
     }
     ring->nranges = op->nranges;
@@ -456,12 +454,11 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
 
 /* What the sum starts at: 0, or a fold's identity. */
-static void clear(lower *L, tn_lbuilder *b, const product *p)
+static void clear(tn_lbuilder *b, const product *p)
 {
     tn_lvalue *r;
     tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
     tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
-    (void)L;
     tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
 }
 
@@ -559,7 +556,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     if (user)
         start_at(L, b, &p, user);
     else
-        clear(L, b, &p);
+        clear(b, &p);
     int64_t shared = GPU(L)->shared;
     if (op == dot) {
         for (int i = 0; is_tiled(&p) && i < 2; i++) {

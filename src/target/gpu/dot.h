@@ -61,7 +61,7 @@ gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group,
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k);
 
 /* A buffer of its own in shared memory for that many tiles. */
-void gpu_give_buffer(lower *L, tn_lbuilder *b, gpu_operand *o, int64_t stages);
+void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages);
 int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */
 bool gpu_dot_is_by_groups(lower *L, const tn_top *dot);
 bool gpu_dot_is_tiled(lower *L, const tn_top *dot);

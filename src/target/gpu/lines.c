@@ -9,16 +9,6 @@
 
 #include <string.h>
 
-static int64_t elements_of(const tn_ttype *type)
-{
-    int64_t n = 1;
-    for (int a = 0; a < type->rank; a++)
-        n *= type->extent[a].size;
-    return n;
-}
-
-static tn_dtype held_dtype(const tn_ttype *type) { return type->pointer ? TN_I64 : type->dtype; }
-
 /* ---- scan ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct scanning {
@@ -42,7 +32,7 @@ static bool scan_layout(lower *L, scanning *s)
     enum { MOST_VECTOR = 16 };
     const tn_ttype *type = &s->op->operand[0]->type;
     int order[TN_TILE_RANK], n = 0;
-    int64_t extent = type->extent[s->axis].size, each = elements_of(type) / (GPU(L)->warps * TN_WARP);
+    int64_t extent = type->extent[s->axis].size, each = gpu_elements(type) / (GPU(L)->warps * TN_WARP);
     order[n++] = s->axis;
     for (int a = type->rank - 1; a >= 0; a--)
         if (a != s->axis)
@@ -79,7 +69,7 @@ static tn_lop *unrolled(tn_lbuilder *b, const char *name, int64_t count)
 
 static tn_lvalue *plus_times(tn_lbuilder *b, tn_lvalue *sum, tn_lvalue *x, int64_t by)
 {
-    return tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)));
+    return gpu_plus(b, sum, gpu_times(b, x, by));
 }
 
 /* A line of this thread, and a chunk of it: the first register, and the number among the thread's chunks of the line. */
@@ -146,7 +136,7 @@ static void load_all(tn_lbuilder *b, int n, tn_lvalue *const *buffer, tn_lvalue 
 static void get_all(tn_lbuilder *b, const tn_top *op, tn_lvalue *const *buffer, tn_lvalue *at, tn_lvalue **out)
 {
     for (int i = 0; i < op->nresults; i++)
-        out[i] = gpu_get(b, buffer[i], at, held_dtype(&op->operand[i]->type));
+        out[i] = gpu_get(b, buffer[i], at, gpu_held_dtype(&op->operand[i]->type));
 }
 
 static void store_all(tn_lbuilder *b, int n, tn_lvalue *const *buffer, tn_lvalue *at, tn_lvalue *const *x)
@@ -275,7 +265,7 @@ static void share_totals(lower *L, tn_lbuilder *b, const scanning *s, tn_lvalue 
     int64_t size = s->vector * s->lanes;
     tn_lbuilder in;
     for (int i = 0; i < s->n; i++) {
-        shared[i] = gpu_shared(L, b, "totals", held_dtype(&s->op->operand[i]->type), elements_of(type) / type->extent[s->axis].size * s->chunks);
+        shared[i] = gpu_shared(L, "totals", gpu_held_dtype(&s->op->operand[i]->type), gpu_elements(type) / type->extent[s->axis].size * s->chunks);
         gpu_touch_shared(L, b, shared[i], true);
     }
     in = *b;
@@ -293,7 +283,7 @@ static void share_totals(lower *L, tn_lbuilder *b, const scanning *s, tn_lvalue 
         step *= w->count;
     }
     tn_lvalue *first = tn_l_fn2(&in, TN_S_eq, tn_l_fn2(&in, TN_S_and, GPU(L)->thread, tn_l_index(&in, s->lanes - 1)), tn_l_index(&in, 0));
-    first = lower_and(&in, s->lanes > 1 ? first : NULL, gpu_owns(L, &in, &s->layout));
+    first = lower_and(&in, s->lanes > 1 ? first : NULL, gpu_owns(L, &s->layout));
     load_all(&in, s->n, s->total, plus_times(&in, at.slot, at.line, s->slots), total);
     for (int i = 0; i < s->n; i++)
         gpu_put(&in, shared[i], tn_l_fn2(&in, TN_S_add, line, chunk), total[i], first);
@@ -355,7 +345,7 @@ void gpu_scan(lower *L, tn_lbuilder *b, const tn_top *op)
         out[i] = gpu_new_place(L, b, &op->result[i].type, &s.layout, "scan");
         out[i]->root = lower_root(L, op->operand[i]);
         if (s.chunks > 1)
-            s.total[i] = tn_l_alloc(b, "total", held_dtype(&op->operand[i]->type), TN_SPACE_REG, s.lines * s.slots);
+            s.total[i] = tn_l_alloc(b, "total", gpu_held_dtype(&op->operand[i]->type), TN_SPACE_REG, s.lines * s.slots);
     }
     read_elements(L, b, &s, out);
     scan_chunks(L, b, &s);
@@ -415,19 +405,19 @@ static bool hold_lines(lower *L, tn_lbuilder *b, const tn_top *op, held_lines *h
         return false;
     for (int k = 0; k < h->n; k++) {
         gpu_prepare_own(L, b, op->operand[k], &layout);
-        h->value[k] = gpu_shared(L, b, "lines", held_dtype(&op->operand[k]->type), h->length * h->count);
+        h->value[k] = gpu_shared(L, "lines", gpu_held_dtype(&op->operand[k]->type), h->length * h->count);
         h->exists[k] = NULL;
     }
     tn_lbuilder in = *b;
     gpu_open(L, &in, &layout, &n);
-    tn_lvalue *at = held_offset(&in, h, type, n.idx), *owns = gpu_owns(L, &in, &layout);
+    tn_lvalue *at = held_offset(&in, h, type, n.idx), *owns = gpu_owns(L, &layout);
     for (int k = 0; k < h->n; k++) { /* the buffers are new: nothing meets */
         element x = lower_element(L, &in, op->operand[k], n.idx);
         gpu_touch_shared(L, &in, h->value[k], true);
         gpu_put(&in, h->value[k], at, lower_frozen(&in, x), owns);
         if (!x.present)
             continue;
-        h->exists[k] = gpu_shared(L, &in, "exists", TN_BOOL, h->length * h->count);
+        h->exists[k] = gpu_shared(L, "exists", TN_BOOL, h->length * h->count);
         gpu_touch_shared(L, &in, h->exists[k], true);
         tn_l_store(&in, h->exists[k], at, x.present, owns);
     }
@@ -499,7 +489,7 @@ static void compare_pairs(lower *L, tn_lbuilder *b, const tn_top *op, const held
 /* Keys: the numbers of a line's elements, and then of what pads it to a power of two. */
 static tn_lvalue *new_keys(lower *L, tn_lbuilder *b, const held_lines *h, int64_t length, bool absent)
 {
-    tn_lvalue *keys = gpu_shared(L, b, "keys", TN_I32, h->count * length);
+    tn_lvalue *keys = gpu_shared(L, "keys", TN_I32, h->count * length);
     touch_lines(L, b, h, false);
     gpu_touch_shared(L, b, keys, true);
     tn_lbuilder in = *b;
@@ -538,7 +528,7 @@ static void write_sorted(lower *L, tn_lbuilder *b, const tn_top *op, const held_
     at = tn_l_cast(&in, tn_l_load(&in, keys, plus_times(&in, at, line, length), 1, NULL, NULL), TN_I64);
     at = plus_times(&in, tn_l_fn2(&in, TN_S_and, at, tn_l_index(&in, ABSENT - 1)), line, h->length);
     for (int k = 0; k < h->n; k++) {
-        tn_l_store(&in, gpu_registers(out[k]), n.reg, gpu_get(&in, h->value[k], at, held_dtype(&op->operand[k]->type)), NULL);
+        tn_l_store(&in, gpu_registers(out[k]), n.reg, gpu_get(&in, h->value[k], at, gpu_held_dtype(&op->operand[k]->type)), NULL);
         if (h->exists[k])
             tn_l_store(&in, gpu_registers(out[k]->present), n.reg, tn_l_load(&in, h->exists[k], at, 1, NULL, NULL), NULL);
     }
@@ -674,7 +664,7 @@ void gpu_histogram(lower *L, tn_lbuilder *b, const tn_top *op)
     nest n;
     if (!gpu_sink_layout(L, x, &layout) || !gpu_sink_layout(L, op->result, &result))
         return;
-    tn_lvalue *table = gpu_shared(L, b, "table", TN_I32, bins);
+    tn_lvalue *table = gpu_shared(L, "table", TN_I32, bins);
     gpu_touch_shared(L, b, table, true);
     tn_lbuilder in = *b;
     tn_lvalue *i = share_out(L, &in, bins);
@@ -687,7 +677,7 @@ void gpu_histogram(lower *L, tn_lbuilder *b, const tn_top *op)
     element e = lower_element(L, &in, x, n.idx);
     tn_lvalue *v = tn_l_cast(&in, e.value, wide), *past = tn_l_const(&in, tn_lscalar(wide), tn_number_from_int(wide, bins));
     tn_lvalue *inside = tn_l_fn2(&in, TN_S_ge, v, tn_l_const(&in, tn_lscalar(wide), tn_number_from_int(wide, 0)));
-    inside = lower_and(&in, tn_l_fn2(&in, TN_S_and, inside, tn_l_fn2(&in, TN_S_lt, v, past)), lower_and(&in, e.present, gpu_owns(L, &in, &layout)));
+    inside = lower_and(&in, tn_l_fn2(&in, TN_S_and, inside, tn_l_fn2(&in, TN_S_lt, v, past)), lower_and(&in, e.present, gpu_owns(L, &layout)));
     tn_l_atomic(&in, TN_S_add, table, tn_l_cast(&in, v, TN_I64), tn_l_const(&in, tn_lscalar(TN_I32), tn_number_from_int(TN_I32, 1)), inside);
     gpu_close(L, &n);
 

@@ -50,7 +50,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     element e = lower_element(L, &in, v, n.idx);
     access a = op->view ? lower_resolve(L, &in, op, n.idx) : lower_pointed(L, &in, op, n.idx);
     tn_lvalue *memory = op->view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op);
-    tn_l_store(&in, memory, a.offset, e.value, lower_and(&in, gpu_owns(L, &in, &layout), lower_and(&in, a.exists, e.present)));
+    tn_l_store(&in, memory, a.offset, e.value, lower_and(&in, gpu_owns(L, &layout), lower_and(&in, a.exists, e.present)));
     gpu_close(L, &n);
 }
 
@@ -137,7 +137,7 @@ static void lower_print(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_prepare_own(L, b, op->operand[i], &layout);
         in = *b;
         gpu_open(L, &in, &layout, &n);
-        tn_lvalue *owns = gpu_owns(L, &in, &layout);
+        tn_lvalue *owns = gpu_owns(L, &layout);
         if (owns)
             in = tn_l_in(&in, tn_l_if(&in, owns)->region[0]);
         lower_print_element(L, &in, op, i, n.idx);
@@ -265,10 +265,9 @@ static void find_ahead(lower *L, const tn_top *op, ahead *a)
     int64_t words = 0;
     int n = 0;
     for (const tn_top *in = op->region[0]->first; in; in = in->next) {
-        bool load = in->code == TN_T_load || in->code == TN_T_load_ptr;
+        bool load = lower_is_load(in);
         int budget = LOWER_BUDGET;
-        if (in->nregions || in->code == TN_T_dot || in->code == TN_T_histogram || in->code == TN_T_gather || in->code == TN_T_scan || in->code == TN_T_sort ||
-            (!load && in->code != TN_T_yield && !(tn_top_traits(in->code) & TN_T_PURE)))
+        if (in->code != TN_T_yield && (!lower_is_expression(in) || in->code == TN_T_gather))
             return;
         if (!load || in->result->type.rank == 0)
             continue;
@@ -442,28 +441,20 @@ static void lower_if(lower *L, tn_lbuilder *b, const tn_top *op)
     if (!new_state(L, b, op, op->region[0]->last->operand, out, "if"))
         return;
     tn_lop *branch = tn_l_if(b, lower_scalar(L, b, op->operand[0]));
-    size_t before = g->touched.len;
-    touch *touched = TN_NEW_ARRAY(&L->arena, touch, before + 1);
-    for (size_t i = 0; i < before; i++)
-        touched[i] = g->touched.at[i];
-    size_t log = g->log.len;
+    region r = gpu_enter(L);
     for (int side = 0; side < 2; side++) {
         tn_lbuilder in = tn_l_in(b, branch->region[side]);
         scope s = lower_open(L);
-        region r = gpu_enter(L);
         gpu_block(L, &in, op->region[side]);
         for (int i = 0; i < op->nresults && L->status == TN_OK; i++)
             gpu_materialise_into(L, &in, op->region[side]->last->operand[i], out[i]);
         gpu_leave(L, NULL, r);
         lower_close(L, s);
-        g->touched.len = 0; /* each side begins as if the other had not been */
-        for (size_t i = 0; i < before && side == 0; i++)
-            TN_PUSH(&L->arena, &g->touched, touched[i]);
+        g->touched.len = 0; /* the other side, and what follows, find what was before */
+        for (size_t i = 0; i < r.nbefore; i++)
+            TN_PUSH(&L->arena, &g->touched, r.before[i]);
     }
-    g->touched.len = 0; /* and what follows finds what was before, and all of both */
-    for (size_t i = 0; i < before; i++)
-        TN_PUSH(&L->arena, &g->touched, touched[i]);
-    for (size_t i = log; i < g->log.len; i++)
+    for (size_t i = r.log; i < g->log.len; i++) /* and what follows all of both */
         TN_PUSH(&L->arena, &g->touched, g->log.at[i]);
     bind_state(L, op->result, out, op->nresults);
 }
@@ -550,7 +541,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     case TN_T_yield:
         return;
     default:
-        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions || op->code == TN_T_histogram)
+        if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions)
             gpu_refuse(L, op, NULL);
         else if (op->code == TN_T_asm && op->result->type.rank) /* once, whoever wants it */
             keep(L, b, op->result);
@@ -581,7 +572,7 @@ static void open_locals(lower *L, tn_lbuilder *b)
             L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: the local buffer %%%s, whose size is not constant, has no GPU lowering", k->name, t->name);
             return;
         }
-        L->buffer[i] = gpu_shared(L, b, t->name, t->dtype, t->elements->value);
+        L->buffer[i] = gpu_shared(L, t->name, t->dtype, t->elements->value);
     }
 }
 

@@ -39,6 +39,7 @@ typedef struct touch {
     const tn_top *op;  /* global: by what */
     const tn_layout *layout; /* which threads touch what; NULL: not known */
 } touch;
+typedef TN_VEC(touch) touches;
 enum { GPU_SHARED = -3, GPU_ALL = -4 /* all that other programs may look at */ };
 
 typedef struct region {
@@ -70,9 +71,9 @@ typedef struct gpu_lower {
     tn_map parts;               /* what threads add to an axis: key of columns -> tn_lvalue */
     const nest *nest;           /* that is open */
     int64_t shared;             /* bytes given out */
-    TN_VEC(touch) touched;      /* since the last barrier */
-    TN_VEC(touch) log;          /* all, for loops */
-    TN_VEC(touch) next;         /* what the nest that is being prepared will touch */
+    touches touched;      /* since the last barrier */
+    touches log;          /* all, for loops */
+    touches next;         /* what the nest that is being prepared will touch */
     TN_VEC(place *) once;       /* whose registers are for one nest */
     TN_VEC(place *) shares;     /* that got a buffer, in order */
     TN_VEC(const tn_tvalue *) made; /* that got a place, though they are expressions */
@@ -86,6 +87,18 @@ typedef struct gpu_lower {
 } gpu_lower;
 
 #define GPU(L) ((gpu_lower *)(uintptr_t)(L))
+
+/* ---- small pieces ---------------------------------------------------------------------------------------------------------- */
+static inline tn_lvalue *gpu_plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
+static inline tn_lvalue *gpu_times(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
+static inline tn_dtype gpu_held_dtype(const tn_ttype *type) { return type->pointer ? TN_I64 : type->dtype; }
+static inline int64_t gpu_elements(const tn_ttype *type)
+{
+    int64_t n = 1;
+    for (int a = 0; a < type->rank; a++)
+        n *= type->extent[a].size;
+    return n;
+}
 
 /* ---- lower.c --------------------------------------------------------------------------------------------------------------- */
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
@@ -117,12 +130,11 @@ bool gpu_had_better_wait(lower *L, const tn_tvalue *v);
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v);
 
 /* ---- nest.c: registers, nests, shared memory, barriers --------------------------------------------------------------------- */
-/* Makes all that v's elements are computed from readable in a nest of this layout: converts what lies in other registers. `of`: v's axes in the nest.
- * Before the nest is opened; any number of values. */
-void gpu_prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout);
 /* The axes in a nest of operand i of an operation that is no plain move, `of` being the result's; those whose index is computed are below -1. */
 axes gpu_operand_axes(const tn_top *op, int i, const axes *of);
-void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout); /* v has the nest's axes */
+/* Makes all that v's elements are computed from readable in a nest of this layout, whose axes v has: converts what lies in other registers. Before the nest is
+ * opened; any number of values. */
+void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout);
 /* The same of what an access (load, store, atomic; by view or pointer) is addressed by. */
 void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_layout *layout);
 /* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
@@ -131,11 +143,11 @@ void gpu_close(lower *L, nest *n);
 void gpu_find_walks(const tn_layout *layout, nest *out); /* what loops it would open, innermost first: the part of out that says so */
 tn_layout gpu_scalar_layout(const lower *L); /* one element, which all threads have */
 /* This thread's copy of the element counts (of several in other lanes or warps only one does); NULL: there are no others. */
-tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout);
+tn_lvalue *gpu_owns(lower *L, const tn_layout *layout);
 /* Coordinate of `axis` that the thread gives: register 0's. */
 tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis);
 /* Number of the register of `to` that holds the element of the open nest; `of`: axes of the tile of `to` in the nest. */
-tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to);
+tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to);
 /* Registers for a tile, undefined. */
 place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout, const char *name);
 /* Computes v into registers. */
@@ -148,7 +160,7 @@ void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
 /* Gives the place a buffer in shared memory, from which any thread reads any element. reader: who will read most; NULL: not known. */
 void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
 /* A buffer of the CTA. */
-tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements);
+tn_lvalue *gpu_shared(lower *L, const char *name, tn_dtype dtype, int64_t elements);
 /* An element of it, which holds 4-bit integers as whole bytes. */
 tn_lvalue *gpu_get(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_dtype dtype);
 void gpu_put(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_lvalue *x, tn_lvalue *mask);

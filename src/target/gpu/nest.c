@@ -4,7 +4,7 @@
  * the innermost a `vector` loop where its elements are neighbours. A tile in registers can be read where the nest's layout, restricted to the tile's axes, has
  * the same threads hold the same elements; else by way of shared memory, from where any thread reads any element.
  *
- * Barriers are not placed by hand: whoever touches memory that other threads touch too says so before (gpu_touch_…, gpu_prepare), and a barrier comes where
+ * Barriers are not placed by hand: whoever touches memory that other threads touch too says so before (gpu_touch_…, gpu_prepare_…), and a barrier comes where
  * that meets what was touched since the last one, one of them a write. */
 #include "target/gpu/lower.h"
 
@@ -53,11 +53,10 @@ tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis)
 
 tn_layout gpu_scalar_layout(const lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)}; }
 
-tn_lvalue *gpu_owns(lower *L, tn_lbuilder *b, const tn_layout *layout)
+tn_lvalue *gpu_owns(lower *L, const tn_layout *layout)
 {
     tn_place free = tn_layout_replicas(layout);
     int64_t mask = free.lane | (int64_t)free.warp << TN_LAYOUT_LANE_BITS;
-    (void)b;
     if (!mask)
         return NULL;
     tn_lvalue *bits = tn_l_fn2(&L->entry, TN_S_and, GPU(L)->thread, tn_l_index(&L->entry, mask));
@@ -320,10 +319,9 @@ static bool is_readable(const tn_layout *layout, const axes *of, const tn_layout
     return true;
 }
 
-tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to)
+tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to)
 {
     tn_lvalue *reg = tn_l_index(b, 0);
-    (void)L;
     for (int i = n->nwalks - 1; i >= 0; i--) {
         const walk *w = &n->walk[i];
         int k = axis_of(of, to->rank, w->axis);
@@ -349,8 +347,6 @@ tn_lvalue *gpu_register(lower *L, tn_lbuilder *b, const nest *n, const axes *of,
     return reg;
 }
 
-static tn_dtype held_dtype(const tn_ttype *type) { return type->pointer ? TN_I64 : type->dtype; }
-
 static void remark(lower *L, const tn_ttype *type, const tn_layout *layout, const char *name)
 {
     gpu_lower *g = GPU(L);
@@ -361,7 +357,7 @@ static void remark(lower *L, const tn_ttype *type, const tn_layout *layout, cons
     tn_text_add(&g->remarks, "\n%%%s: ", name);
     for (int a = 0; a < type->rank; a++)
         tn_text_add(&g->remarks, "%lld x ", (long long)type->extent[a].size);
-    tn_text_add(&g->remarks, "%s in ", tn_dtype_text(held_dtype(type)));
+    tn_text_add(&g->remarks, "%s in ", tn_dtype_text(gpu_held_dtype(type)));
     tn_text_layout(&g->remarks, layout);
 }
 
@@ -370,12 +366,12 @@ place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_la
     place *p = TN_NEW(&L->arena, place);
     p->root = LOWER_MEMORY;
     if (type->rank == 0) {
-        p->buffer = tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, 1);
+        p->buffer = tn_l_alloc(b, name, gpu_held_dtype(type), TN_SPACE_REG, 1);
         return p;
     }
     remark(L, type, layout, name);
     p->held = TN_NEW(&L->arena, gpu_held);
-    *p->held = (gpu_held){.layout = *layout, .regs = tn_l_alloc(b, name, held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
+    *p->held = (gpu_held){.layout = *layout, .regs = tn_l_alloc(b, name, gpu_held_dtype(type), TN_SPACE_REG, tn_layout_regs(layout))};
     return p;
 }
 
@@ -411,10 +407,10 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
         return tn_l_load(b, p->held->regs, tn_l_index(b, 0), 1, NULL, NULL);
     if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout)) {
         p->held->used = true;
-        return tn_l_load(b, p->held->regs, gpu_register(L, b, n, &of, &p->held->layout), 1, NULL, NULL);
+        return tn_l_load(b, p->held->regs, gpu_register(b, n, &of, &p->held->layout), 1, NULL, NULL);
     }
-    assert(p->buffer); /* gpu_prepare has seen to it */
-    return gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), held_dtype(type));
+    assert(p->buffer); /* gpu_prepare_own, or whoever opened the nest, has seen to it */
+    return gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), gpu_held_dtype(type));
 }
 
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx)
@@ -457,8 +453,7 @@ static bool is_plain(const lower *L, const tn_tvalue *v, int *budget)
     const tn_top *op = v->def;
     if (v->type.rank == 0)
         return true;
-    if (!op || --*budget < 0 || tn_map_get(&L->places, TN_KEY(v)) || op->nregions || !(tn_top_traits(op->code) & TN_T_PURE) || op->code == TN_T_dot ||
-        op->code == TN_T_histogram || op->code == TN_T_gather || op->code == TN_T_asm)
+    if (!op || --*budget < 0 || tn_map_get(&L->places, TN_KEY(v)) || !lower_is_expression(op) || lower_is_load(op) || op->code == TN_T_gather || op->code == TN_T_asm)
         return false;
     for (int i = 0; i < op->noperands; i++)
         if (!is_plain(L, op->operand[i], budget))
@@ -505,13 +500,12 @@ place *gpu_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_la
 
 /* ---- shared memory -------------------------------------------------------------------------------------------------------- */
 
-tn_lvalue *gpu_shared(lower *L, tn_lbuilder *b, const char *name, tn_dtype dtype, int64_t elements)
+tn_lvalue *gpu_shared(lower *L, const char *name, tn_dtype dtype, int64_t elements)
 {
     enum { ALIGN = 16 }; /* of the widest access */
     gpu_lower *g = GPU(L);
     int64_t at = (g->shared + ALIGN - 1) / ALIGN * ALIGN;
     dtype = dtype == TN_I4 ? TN_I8 : dtype == TN_U4 ? TN_U8 : dtype; /* threads write whole bytes */
-    (void)b;
     g->shared = at + elements * ((tn_dtype_bits(dtype) + 7) / 8);
     return tn_l_alloc_shared(&L->entry, name, dtype, elements, at);
 }
@@ -587,9 +581,9 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
 {
     if (p->buffer)
         return;
-    tn_dtype dtype = held_dtype(type);
+    tn_dtype dtype = gpu_held_dtype(type);
     int64_t bytes = (tn_dtype_bits(dtype) + 7) / 8, size = choose_strides(type, bytes, &p->held->layout, reader, p->stride);
-    tn_lvalue *buffer = gpu_shared(L, b, "shared", dtype, size);
+    tn_lvalue *buffer = gpu_shared(L, "shared", dtype, size);
     gpu_touch_shared(L, b, buffer, true);
     tn_lbuilder in = *b;
     nest n;
@@ -597,7 +591,7 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
     gpu_open(L, &in, layout, &n);
     place to = *p;
     to.buffer = buffer;
-    gpu_put(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, layout));
+    gpu_put(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, layout));
     gpu_close(L, &n);
     p->buffer = buffer;
     TN_PUSH(&L->arena, &GPU(L)->shares, p);
@@ -608,7 +602,7 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
 void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
 {
     tn_layout layout = p->held ? p->held->layout : gpu_scalar_layout(L);
-    tn_lvalue *owns = gpu_owns(L, b, &layout);
+    tn_lvalue *owns = gpu_owns(L, &layout);
     tn_lbuilder in = *b;
     nest n;
     if (!owns)
@@ -618,15 +612,15 @@ void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
         gpu_touch_shared(L, b, p->buffer, false);
         in = *b;
         gpu_open(L, &in, &layout, &n);
-        tn_l_store(&in, p->held->regs, n.reg, gpu_get(&in, p->buffer, lower_place_offset(&in, p, type->rank, n.idx), held_dtype(type)), NULL);
+        tn_l_store(&in, p->held->regs, n.reg, gpu_get(&in, p->buffer, lower_place_offset(&in, p, type->rank, n.idx), gpu_held_dtype(type)), NULL);
         gpu_close(L, &n);
         return;
     }
-    tn_lvalue *shared = gpu_shared(L, b, "shared", held_dtype(type), 1), *zero = tn_l_index(b, 0);
+    tn_lvalue *shared = gpu_shared(L, "shared", gpu_held_dtype(type), 1), *zero = tn_l_index(b, 0);
     gpu_touch_shared(L, b, shared, true);
     gpu_put(b, shared, zero, tn_l_load(b, p->buffer, zero, 1, NULL, NULL), owns);
     gpu_touch_shared(L, b, shared, false);
-    tn_l_store(b, p->buffer, zero, gpu_get(b, shared, zero, held_dtype(type)), NULL);
+    tn_l_store(b, p->buffer, zero, gpu_get(b, shared, zero, gpu_held_dtype(type)), NULL);
 }
 
 /* ---- what a nest reads ------------------------------------------------------------------------------------------------------ */
@@ -650,15 +644,11 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_ttype *type, place 
         return;
     if (p->held && !p->buffer) { /* a nest of its own: what is prepared already waits */
         gpu_lower *g = GPU(L);
-        size_t n = g->next.len;
-        touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
-        for (size_t i = 0; i < n; i++)
-            waiting[i] = g->next.at[i];
-        g->next.len = 0;
+        touches waiting = g->next;
+        g->next = (touches){.len = 0};
         tn_layout reader = known ? tn_layout_restrict(layout, type->rank, of->axis) : *layout;
         gpu_share(L, b, type, p, known ? &reader : NULL);
-        for (size_t i = 0; i < n; i++)
-            will_read(L, waiting[i]);
+        g->next = waiting;
     }
     if (p->buffer && p->buffer->type.space == TN_SPACE_SHARED)
         will_read(L, shared_touch(p->buffer, false));
@@ -688,17 +678,13 @@ static void prepare_load(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axe
     tn_layout mine = known ? tn_layout_restrict(layout, v->type.rank, map) : *layout, better;
     if (known && gpu_is_scattered(L, op, &mine, &better) && !tn_layout_same(&mine, &better)) {
         gpu_lower *g = GPU(L);
-        size_t n = g->next.len;
-        touch *waiting = TN_NEW_ARRAY(&L->arena, touch, n + 1);
-        for (size_t i = 0; i < n; i++)
-            waiting[i] = g->next.at[i];
-        g->next.len = 0;
+        touches waiting = g->next;
+        g->next = (touches){.len = 0};
         tn_map seen = g->prepared; /* of the nest that waits, not of the one that loads */
         g->prepared = (tn_map){.arena = &L->arena};
         place *p = gpu_materialise(L, b, v, &better);
         g->prepared = seen;
-        for (size_t i = 0; i < n; i++)
-            will_read(L, waiting[i]);
+        g->next = waiting;
         prepare_place(L, b, &v->type, p, of, layout);
         return;
     }
@@ -752,7 +738,7 @@ static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of
     axes inner;
     if (!op || op->nregions || op->code == TN_T_dot)
         return;
-    if (op->code == TN_T_load || op->code == TN_T_load_ptr) {
+    if (lower_is_load(op)) {
         prepare_load(L, b, v, of, layout);
         return;
     }
@@ -773,8 +759,6 @@ static void prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of
         prepare(L, b, op->operand[i], &inner, layout);
     }
 }
-
-void gpu_prepare(lower *L, tn_lbuilder *b, const tn_tvalue *v, const axes *of, const tn_layout *layout) { prepare(L, b, v, of, layout); }
 
 void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layout *layout)
 {

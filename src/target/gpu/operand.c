@@ -28,8 +28,6 @@ bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out)
 
 /* ---- where an element lies --------------------------------------------------------------------------------------------- */
 
-static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
-static tn_lvalue *times(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
 static tn_lvalue *and_mask(tn_lbuilder *b, tn_lvalue *x, int64_t mask) { return tn_l_fn2(b, TN_S_and, x, tn_l_index(b, mask)); }
 static tn_lvalue *shift_right(tn_lbuilder *b, tn_lvalue *x, int by) { return by ? tn_l_fn2(b, TN_S_shr_logical, x, tn_l_index(b, by)) : x; }
 static tn_lvalue *shift_left(tn_lbuilder *b, tn_lvalue *x, int by) { return by ? tn_l_fn2(b, TN_S_shl, x, tn_l_index(b, by)) : x; }
@@ -44,24 +42,24 @@ static tn_lvalue *permutation(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *r
 tn_lvalue *gpu_piece_at(tn_lbuilder *b, const gpu_operand *o, gpu_split row, gpu_split piece, bool by_thread)
 {
     int bits = log2_of(o->piece_count);
-    tn_lvalue *p = permutation(b, o, by_thread ? row.thread : plus(b, row.thread, row.rest));
+    tn_lvalue *p = permutation(b, o, by_thread ? row.thread : gpu_plus(b, row.thread, row.rest));
     tn_lvalue *thread = xor(b, and_mask(b, piece.thread, o->piece_count - 1), p), *rest = and_mask(b, piece.rest, o->piece_count - 1);
     tn_lvalue *in_row = shift_left(b, xor(b, thread, rest), o->piece_bits);
-    tn_lvalue *of_thread = plus(b, times(b, row.thread, o->box), times(b, shift_right(b, piece.thread, bits), o->rows * o->box));
-    tn_lvalue *of_rest = plus(b, times(b, row.rest, o->box), times(b, shift_right(b, piece.rest, bits), o->rows * o->box));
-    return plus(b, plus(b, of_thread, in_row), of_rest);
+    tn_lvalue *of_thread = gpu_plus(b, gpu_times(b, row.thread, o->box), gpu_times(b, shift_right(b, piece.thread, bits), o->rows * o->box));
+    tn_lvalue *of_rest = gpu_plus(b, gpu_times(b, row.rest, o->box), gpu_times(b, shift_right(b, piece.rest, bits), o->rows * o->box));
+    return gpu_plus(b, gpu_plus(b, of_thread, in_row), of_rest);
 }
 
 tn_lvalue *gpu_element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column)
 {
     tn_lvalue *zero = tn_l_index(b, 0);
     tn_lvalue *piece = gpu_piece_at(b, o, (gpu_split){row, zero}, (gpu_split){shift_right(b, column, o->piece_bits), zero}, true);
-    return plus(b, piece, and_mask(b, column, (INT64_C(1) << o->piece_bits) - 1));
+    return gpu_plus(b, piece, and_mask(b, column, (INT64_C(1) << o->piece_bits) - 1));
 }
 
 static tn_lvalue *in_stage(tn_lbuilder *b, const tn_lvalue *at, tn_lvalue *stage)
 {
-    return stage ? plus(b, stage, (tn_lvalue *)(uintptr_t)at) : (tn_lvalue *)(uintptr_t)at;
+    return stage ? gpu_plus(b, stage, (tn_lvalue *)(uintptr_t)at) : (tn_lvalue *)(uintptr_t)at;
 }
 
 /* ---- into shared memory ------------------------------------------------------------------------------------------------ */
@@ -122,7 +120,7 @@ static gpu_split split_axis(lower *L, tn_lbuilder *b, const nest *n, int axis, b
         if (w->axis != axis)
             continue;
         *eights &= w->stride % 8 == 0;
-        s.rest = plus(b, s.rest, times(b, w->index, w->stride));
+        s.rest = gpu_plus(b, s.rest, gpu_times(b, w->index, w->stride));
     }
     return s;
 }
@@ -138,7 +136,7 @@ static tn_lvalue *step_of(lower *L, tn_lbuilder *b, const tn_top *load, int axis
                 continue;
             if (!s->block)
                 return NULL;
-            step = plus(b, step, lower_dim(L, load->view->stride[d]));
+            step = gpu_plus(b, step, lower_dim(L, load->view->stride[d]));
         }
     }
     return step;
@@ -159,19 +157,19 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
     gpu_split piece = {shift_right(&in, copy.thread, per_piece), shift_right(&in, copy.rest, per_piece)};
     tn_lvalue *at = gpu_piece_at(&in, o, row, piece, eights);
     if (per_piece)
-        at = plus(&in, at, times(&in, and_mask(&in, n.idx[inner], (1 << per_piece) - 1), o->width));
+        at = gpu_plus(&in, at, gpu_times(&in, and_mask(&in, n.idx[inner], (1 << per_piece) - 1), o->width));
     tn_lvalue *idx[TN_TILE_RANK] = {n.idx[0], n.idx[1]};
-    idx[inner] = times(&in, n.idx[inner], o->width);
+    idx[inner] = gpu_times(&in, n.idx[inner], o->width);
     access a = lower_resolve(L, &in, load, idx);
     tn_lvalue *step = step_of(L, &in, load, 1 - inner);
     if (step) { /* the thread's part and the rest's apart: a register for all rows, and numbers that all threads share */
         idx[1 - inner] = row.thread;
-        a.offset = plus(&in, lower_resolve(L, &in, load, idx).offset, tn_l_fn2(&in, TN_S_mul, row.rest, step));
+        a.offset = gpu_plus(&in, lower_resolve(L, &in, load, idx).offset, tn_l_fn2(&in, TN_S_mul, row.rest, step));
     }
     tn_lvalue *there = tn_l_index(&in, bytes), *none = tn_l_index(&in, 0);
     if (a.exists)
         there = tn_l_fn3(&in, TN_S_select, a.exists, there, none);
-    tn_lvalue *owns = gpu_owns(L, &in, &o->copies);
+    tn_lvalue *owns = gpu_owns(L, &o->copies);
     if (owns)
         in = tn_l_in(&in, tn_l_if(&in, owns)->region[0]);
     tn_l_machine(&in, names[bytes], (tn_lvalue *[]){o->buffer, in_stage(&in, at, stage), L->buffer[load->view->buffer], a.offset, there}, 5);
@@ -194,12 +192,12 @@ void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
         column = gpu_thread_index(L, &o->layout, o->inner);
         for (int i = n.nwalks - 1; i > 0; i--)
             if (n.walk[i].axis == o->inner)
-                column = plus(&in, column, times(&in, n.walk[i].index, n.walk[i].stride));
+                column = gpu_plus(&in, column, gpu_times(&in, n.walk[i].index, n.walk[i].stride));
     }
     at = gpu_element_at(&in, o, n.idx[1 - o->inner], column);
     if (vector)
-        at = plus(&in, at, first->index);
-    tn_l_store(&in, o->buffer, at, tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &in, &o->layout));
+        at = gpu_plus(&in, at, first->index);
+    tn_l_store(&in, o->buffer, at, tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &o->layout));
     gpu_close(L, &n);
 }
 
@@ -229,20 +227,20 @@ static void load_matrices(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
     int64_t apart = (int64_t)16 << wm; /* rows or columns of 16 that all warps have */
     gpu_split row, piece;
     if (o->left && k_inner) { /* matrices: 8 rows lower, then 16 bytes of k further */
-        row = (gpu_split){plus(e, plus(e, row8, shift_left(e, q0, 3)), warp_bits(L, o, warps, 4)), times(&in, f, apart)};
-        piece = (gpu_split){q1, times(&in, k, 2)};
+        row = (gpu_split){gpu_plus(e, gpu_plus(e, row8, shift_left(e, q0, 3)), warp_bits(L, o, warps, 4)), gpu_times(&in, f, apart)};
+        piece = (gpu_split){q1, gpu_times(&in, k, 2)};
     } else if (o->left) {
-        row = (gpu_split){plus(e, row8, shift_left(e, q1, 3)), times(&in, k, 16)};
-        piece = (gpu_split){plus(e, q0, warp_bits(L, o, warps, 1)), times(&in, f, apart / 8)};
+        row = (gpu_split){gpu_plus(e, row8, shift_left(e, q1, 3)), gpu_times(&in, k, 16)};
+        piece = (gpu_split){gpu_plus(e, q0, warp_bits(L, o, warps, 1)), gpu_times(&in, f, apart / 8)};
     } else if (k_inner) { /* matrices: 16 bytes of k further, then the next 8 columns of this warp */
-        row = (gpu_split){plus(e, plus(e, row8, shift_left(e, q1, 3 + wm)), warp_bits(L, o, warps, 3)), times(&in, f, apart)};
-        piece = (gpu_split){q0, times(&in, k, 2)};
+        row = (gpu_split){gpu_plus(e, gpu_plus(e, row8, shift_left(e, q1, 3 + wm)), warp_bits(L, o, warps, 3)), gpu_times(&in, f, apart)};
+        piece = (gpu_split){q0, gpu_times(&in, k, 2)};
     } else {
-        row = (gpu_split){plus(e, row8, shift_left(e, q0, 3)), times(&in, k, 16)};
-        piece = (gpu_split){plus(e, shift_left(e, q1, wm), warp_bits(L, o, warps, 0)), times(&in, f, apart / 8)};
+        row = (gpu_split){gpu_plus(e, row8, shift_left(e, q0, 3)), gpu_times(&in, k, 16)};
+        piece = (gpu_split){gpu_plus(e, shift_left(e, q1, wm), warp_bits(L, o, warps, 0)), gpu_times(&in, f, apart / 8)};
     }
     tn_lvalue *at = gpu_piece_at(&in, o, row, piece, true);
-    tn_l_machine(&in, k_inner ? "ldmatrix_x4" : "ldmatrix_x4_turned", (tn_lvalue *[]){to, times(&in, f, registers), o->buffer, in_stage(&in, at, o->stage)}, 4);
+    tn_l_machine(&in, k_inner ? "ldmatrix_x4" : "ldmatrix_x4_turned", (tn_lvalue *[]){to, gpu_times(&in, f, registers), o->buffer, in_stage(&in, at, o->stage)}, 4);
 }
 
 /* Element by element: what ldmatrix can't turn, or a single fragment of the right operand. */
@@ -252,16 +250,16 @@ static void load_elements(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
     tn_lop *loop = tn_l_for(b, "f", tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *f = loop->region[0]->arg;
-    tn_lvalue *outer = plus(&in, plus(&in, thread_bits(L, 2, 3, 0), warp_bits(L, o, warps, span)), times(&in, f, INT64_C(1) << (span + wm)));
-    tn_lvalue *deep = plus(&in, times(&in, thread_bits(L, 0, 2, 0), per_word), times(&in, k, GPU_MMA_DEPTH / o->bytes));
+    tn_lvalue *outer = gpu_plus(&in, gpu_plus(&in, thread_bits(L, 2, 3, 0), warp_bits(L, o, warps, span)), gpu_times(&in, f, INT64_C(1) << (span + wm)));
+    tn_lvalue *deep = gpu_plus(&in, gpu_times(&in, thread_bits(L, 0, 2, 0), per_word), gpu_times(&in, k, GPU_MMA_DEPTH / o->bytes));
     for (int w = 0; w < words; w++)
         for (int i = 0; i < per_word; i++) {
-            tn_lvalue *side = plus(&in, outer, tn_l_index(&in, o->left ? w % 2 * 8 : 0));
-            tn_lvalue *depth = plus(&in, deep, tn_l_index(&in, i + (o->left ? w / 2 : w) * 4 * per_word));
+            tn_lvalue *side = gpu_plus(&in, outer, tn_l_index(&in, o->left ? w % 2 * 8 : 0));
+            tn_lvalue *depth = gpu_plus(&in, deep, tn_l_index(&in, i + (o->left ? w / 2 : w) * 4 * per_word));
             bool k_inner = o->inner == (o->left ? 1 : 0);
             tn_lvalue *at = k_inner ? gpu_element_at(&in, o, side, depth) : gpu_element_at(&in, o, depth, side);
             tn_lvalue *x = tn_l_load(&in, o->buffer, in_stage(&in, at, o->stage), 1, NULL, NULL);
-            tn_l_store(&in, to, plus(&in, times(&in, f, words * per_word), tn_l_index(&in, w * per_word + i)), x, NULL);
+            tn_l_store(&in, to, gpu_plus(&in, gpu_times(&in, f, words * per_word), tn_l_index(&in, w * per_word + i)), x, NULL);
         }
 }
 
@@ -279,7 +277,7 @@ gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group,
     enum { ROWS = 64, DEPTH = 16 };
     bool turned = o->inner != (o->left ? 1 : 0);
     assert(o->box * o->bytes == LINE);
-    tn_lvalue *at = turned ? plus(b, times(b, group, ROWS / o->box * o->rows * o->box), times(b, k, DEPTH * o->box))
-                           : plus(b, times(b, group, ROWS * o->box), plus(b, times(b, shift_right(b, k, 2), o->rows * o->box), times(b, and_mask(b, k, 3), DEPTH)));
+    tn_lvalue *at = turned ? gpu_plus(b, gpu_times(b, group, ROWS / o->box * o->rows * o->box), gpu_times(b, k, DEPTH * o->box))
+                           : gpu_plus(b, gpu_times(b, group, ROWS * o->box), gpu_plus(b, gpu_times(b, shift_right(b, k, 2), o->rows * o->box), gpu_times(b, and_mask(b, k, 3), DEPTH)));
     return (gpu_matrix){in_stage(b, at, o->stage), tn_l_index(b, turned ? o->rows * LINE : PIECE), tn_l_index(b, turned)};
 }

@@ -7,8 +7,6 @@
  * the ring has one buffer more than that, and the copies come behind the products. */
 #include "target/gpu/dot.h"
 
-static tn_lvalue *plus(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *y) { return tn_l_fn2(b, TN_S_add, x, y); }
-static tn_lvalue *scaled(tn_lbuilder *b, tn_lvalue *x, int64_t by) { return tn_l_fn2(b, TN_S_mul, x, tn_l_index(b, by)); }
 
 void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int kept)
 {
@@ -34,7 +32,7 @@ void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at)
     }
     for (int i = r->nranges - 1; i >= 0; i--) { /* the last range is the innermost */
         tn_lvalue *mine = i ? tn_l_fn2(b, TN_S_rem, at, r->count[i]) : at;
-        lower_memo(L, &r->index[i], NULL, (element){scaled(b, mine, r->strip[i]), NULL});
+        lower_memo(L, &r->index[i], NULL, (element){gpu_times(b, mine, r->strip[i]), NULL});
         at = i ? tn_l_fn2(b, TN_S_div, at, r->count[i]) : at;
     }
 }
@@ -46,7 +44,7 @@ static void copy_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *in
     region made = gpu_enter(L);
     gpu_bind_turn(L, &in, r, index);
     for (int i = 0; i < r->n; i++)
-        gpu_copy_operand(L, &in, r->operand[i], scaled(&in, stage, gpu_operand_elements(r->operand[i])));
+        gpu_copy_operand(L, &in, r->operand[i], gpu_times(&in, stage, gpu_operand_elements(r->operand[i])));
     gpu_leave(L, NULL, made);
     lower_close(L, s);
     tn_l_machine(b, "copy_commit", NULL, 0);
@@ -66,19 +64,19 @@ void gpu_start_ring(lower *L, tn_lbuilder *b, gpu_ring *r)
 {
     tn_lvalue *zero = tn_l_index(b, 0);
     for (int i = 0; i < r->n; i++)
-        gpu_give_buffer(L, b, r->operand[i], r->stages);
+        gpu_give_buffer(L, r->operand[i], r->stages);
     touch_ring(L, b, r);
     r->reads = tn_l_alloc(b, "reads", TN_I64, TN_SPACE_REG, 1);
     r->writes = tn_l_alloc(b, "writes", TN_I64, TN_SPACE_REG, 1);
     tn_l_store(b, r->reads, zero, zero, NULL);
     tn_l_store(b, r->writes, zero, tn_l_index(b, r->ahead), NULL);
     for (int i = 0; i < r->ahead; i++)
-        copy_turn(L, b, r, plus(b, r->first, scaled(b, r->step, i)), tn_l_index(b, i));
+        copy_turn(L, b, r, gpu_plus(b, r->first, gpu_times(b, r->step, i)), tn_l_index(b, i));
 }
 
 static tn_lvalue *take_stage(tn_lbuilder *b, tn_lvalue *counter, int stages)
 {
-    tn_lvalue *zero = tn_l_index(b, 0), *stage = tn_l_load(b, counter, zero, 1, NULL, NULL), *next = plus(b, stage, tn_l_index(b, 1));
+    tn_lvalue *zero = tn_l_index(b, 0), *stage = tn_l_load(b, counter, zero, 1, NULL, NULL), *next = gpu_plus(b, stage, tn_l_index(b, 1));
     tn_l_store(b, counter, zero, tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, stages)), zero, next), NULL);
     return stage;
 }
@@ -91,12 +89,12 @@ void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r)
     gpu_barrier(L, b);
     tn_lvalue *stage = take_stage(b, r->reads, r->stages);
     for (int i = 0; i < r->n; i++)
-        r->operand[i]->stage = scaled(b, stage, gpu_operand_elements(r->operand[i]));
+        r->operand[i]->stage = gpu_times(b, stage, gpu_operand_elements(r->operand[i]));
 }
 
 void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
 {
-    copy_turn(L, b, r, plus(b, index, scaled(b, r->step, r->ahead)), take_stage(b, r->writes, r->stages));
+    copy_turn(L, b, r, gpu_plus(b, index, gpu_times(b, r->step, r->ahead)), take_stage(b, r->writes, r->stages));
 }
 
 void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *step)

@@ -106,7 +106,7 @@ static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
         x[0].value = tn_l_fn3(&in, TN_S_select, present, x[0].value, tn_l_const(&in, tn_lscalar(x[0].value->type.dtype), neutral));
         present = NULL;
     }
-    tn_lvalue *at = gpu_register(L, &in, &n, &f->kept_axes, &f->result);
+    tn_lvalue *at = gpu_register(&in, &n, &f->kept_axes, &f->result);
     each = in;
     if (vector) { /* part 1 of the vector's loop ends here; its values go on to a second loop */
         const tn_lblock *body = in.block;
@@ -124,7 +124,7 @@ static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
         each = tn_l_in(&each, loop->region[0]);
         nest again = n;
         again.walk[0].index = loop->region[0]->arg;
-        at = gpu_register(L, &each, &again, &f->kept_axes, &f->result);
+        at = gpu_register(&each, &again, &f->kept_axes, &f->result);
         for (int i = 0; i < f->n; i++)
             x[i].value = tn_l_load(&each, part[i], loop->region[0]->arg, 1, NULL, NULL);
         present = there ? tn_l_load(&each, there, loop->region[0]->arg, 1, NULL, NULL) : NULL;
@@ -136,10 +136,9 @@ static void accumulate(lower *L, tn_lbuilder *b, const folding *f)
 }
 
 /* The loop over the registers of the result: one for all, since it walks nothing but them. */
-static tn_lvalue *open_registers(lower *L, tn_lbuilder *b, const tn_layout *layout)
+static tn_lvalue *open_registers(tn_lbuilder *b, const tn_layout *layout)
 {
     int count = tn_layout_regs(layout);
-    (void)L;
     if (count == 1)
         return tn_l_index(b, 0);
     tn_lop *loop = tn_l_for(b, "r", tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
@@ -159,7 +158,7 @@ static void combine_lanes(lower *L, tn_lbuilder *b, const folding *f, int bit)
 {
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    tn_lvalue *r = open_registers(L, &in, &f->result);
+    tn_lvalue *r = open_registers(&in, &f->result);
     element mine[MOST_VALUES], other[MOST_VALUES];
     tn_lvalue *upper = NULL;
     if (!commutes(f)) {
@@ -201,11 +200,10 @@ static int free_lanes(const tn_layout *layout, int *out)
     return n;
 }
 
-static tn_lvalue *part_offset(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, tn_lvalue *part, int64_t elements)
+static tn_lvalue *part_offset(tn_lbuilder *b, const folding *f, tn_lvalue *const *idx, tn_lvalue *part, int64_t elements)
 {
     tn_lvalue *at = tn_l_fn2(b, TN_S_mul, part, tn_l_index(b, elements));
     int64_t stride = elements;
-    (void)L;
     for (int k = 0; k < f->nkept; k++) {
         stride /= f->value[0]->type.extent[f->kept[k]].size;
         at = tn_l_fn2(b, TN_S_add, at, tn_l_fn2(b, TN_S_mul, idx[k], tn_l_index(b, stride)));
@@ -224,7 +222,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
     for (int k = 0; k < f->nkept; k++)
         elements *= f->value[0]->type.extent[f->kept[k]].size;
     for (int i = 0; i < f->n; i++) {
-        shared[i] = gpu_shared(L, b, "parts", f->value[i]->type.dtype, parts * elements);
+        shared[i] = gpu_shared(L, "parts", f->value[i]->type.dtype, parts * elements);
         gpu_touch_shared(L, b, shared[i], true);
     }
     in = *b;
@@ -232,7 +230,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
     tn_layout writers = f->result; /* a part's warp is no replica */
     for (int i = 0; i < nbits; i++)
         writers.col[TN_LAYOUT_LANE + bits[i]] = UINT32_C(1) << 31;
-    tn_lvalue *at = part_offset(L, &in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &in, &writers);
+    tn_lvalue *at = part_offset(&in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &writers);
     for (int i = 0; i < f->n; i++)
         gpu_put(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
     gpu_close(L, &n);
@@ -246,7 +244,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
     for (int64_t p = 0; p < (by_lanes ? 1 : parts); p++) {
         element x[MOST_VALUES] = {{NULL, NULL}};
         tn_lvalue *part = by_lanes ? bits_of_thread(L, &in, free, nbits) : tn_l_index(&in, p);
-        tn_lvalue *from = part_offset(L, &in, f, n.idx, part, elements);
+        tn_lvalue *from = part_offset(&in, f, n.idx, part, elements);
         for (int i = 0; i < f->n; i++) {
             x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
             if (p == 0)
@@ -275,22 +273,6 @@ static void combine_threads(lower *L, tn_lbuilder *b, const folding *f)
         combine_warps(L, b, f, warp, nwarp);
 }
 
-static void open_ranges(lower *L, tn_lbuilder *b, const folding *f)
-{
-    static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
-    for (int i = 0; f->body && i < f->op->nranges; i++) {
-        tn_lvalue *limit = lower_scalar(L, b, f->op->operand[i]);
-        int64_t n, step = f->op->step[i].size;
-        tn_lvalue *start = tn_l_index(b, 0);
-        if (!tn_l_is_const(limit, &n) || n <= 0 || n > step) {
-            tn_lop *loop = tn_l_for(b, names[i], start, limit, tn_l_index(b, step), TN_FOR_SERIAL);
-            *b = tn_l_in(b, loop->region[0]);
-            start = loop->region[0]->arg;
-        }
-        lower_memo(L, &f->body->arg[i], NULL, (element){start, NULL});
-    }
-}
-
 void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     folding f = folding_of(op);
@@ -309,14 +291,14 @@ void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
         f.acc[i] = out[i]->held ? out[i]->held->regs : out[i]->buffer;
     }
     tn_lbuilder in = *b;
-    tn_lvalue *reg = open_registers(L, &in, &f.result);
+    tn_lvalue *reg = open_registers(&in, &f.result);
     for (int i = 0; i < f.n; i++)
         tn_l_store(&in, f.acc[i], reg, tn_l_const(&in, tn_lscalar(f.value[i]->type.dtype), op->identity[i]), NULL);
 
     in = *b;
     scope s = lower_open(L);
     region r = gpu_enter(L);
-    open_ranges(L, &in, &f);
+    lower_open_ranges(L, &in, op);
     if (f.body)
         gpu_block(L, &in, f.body);
     if (L->status == TN_OK)

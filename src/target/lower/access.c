@@ -42,6 +42,13 @@ bool lower_is_used(lower *L, const tn_top *op)
     return false;
 }
 
+bool lower_is_load(const tn_top *op) { return op->code == TN_T_load || op->code == TN_T_load_ptr; }
+
+bool lower_is_expression(const tn_top *op)
+{
+    return lower_is_load(op) || (!op->nregions && op->code != TN_T_dot && op->code != TN_T_histogram && (tn_top_traits(op->code) & TN_T_PURE));
+}
+
 bool lower_writes_memory(const tn_top *op)
 {
     return op->code == TN_T_store || op->code == TN_T_atomic || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;

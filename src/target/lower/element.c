@@ -415,6 +415,24 @@ void lower_close(lower *L, scope s)
 
 void lower_set_place(lower *L, const tn_tvalue *v, place *p) { *tn_map_at(&L->places, TN_KEY(v)) = p; }
 
+void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
+    for (int i = 0; i < op->nranges; i++) {
+        tn_lvalue *limit = lower_scalar(L, b, op->operand[i]);
+        int64_t n, step = op->step[i].size;
+        tn_lvalue *start;
+        if (tn_l_is_const(limit, &n) && n > 0 && n <= step) {
+            start = tn_l_index(b, 0);
+        } else {
+            tn_lop *loop = tn_l_for(b, names[i], tn_l_index(b, 0), limit, tn_l_index(b, step), TN_FOR_SERIAL);
+            *b = tn_l_in(b, loop->region[0]);
+            start = loop->region[0]->arg;
+        }
+        lower_memo(L, &op->region[0]->arg[i], NULL, (element){start, NULL});
+    }
+}
+
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx)
 {
     sum s = {.n = 0};

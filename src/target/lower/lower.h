@@ -123,6 +123,8 @@ bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, ele
 void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value);
 scope lower_open(const lower *L);
 void lower_close(lower *L, scope s);
+/* Opens the serial loops over a fold's ranges (none for other operations) and makes the starts known. */
+void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 /* out := region(a, x), n scalars each; may be in a loop that becomes vectors. */
@@ -197,6 +199,8 @@ bool lower_depends_on(const tn_top *op, const tn_map *marked);           /* op, 
 bool lower_is_used(lower *L, const tn_top *op); /* its first result, by what follows */
 bool lower_same_access(const tn_top *a, const tn_top *b);                /* the same elements of views that lie alike */
 bool lower_writes_memory(const tn_top *op);
+bool lower_is_load(const tn_top *op);       /* by view or pointer */
+bool lower_is_expression(const tn_top *op); /* its elements can be computed one by one, wherever they are wanted */
 const tn_tvalue *lower_accessed_tile(const tn_top *op); /* what a load, store or atomic gives, or stores */
 /* The buffer that an operation itself reads or writes, LOWER_MEMORY or LOWER_NOTHING. */
 int lower_accessed(const lower *L, const tn_top *op);
