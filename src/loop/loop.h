@@ -26,6 +26,10 @@
  *
  *     machine @mma_m16n8k16_bf16 %acc[%0], %a[%1], %b[%2]     an instruction of GPUs, on parts of `reg` and shared buffers; loop/machine.def says which
  *
+ *     map %t: bf16 of %x at 0 sizes (k, m) strides (k) box (64, 128) swizzle 128     behind the parameters: a view of %x that the machine copies boxes of (tn_lmap)
+ *     roles 256 { … } else { … }              the CTA's first 256 threads run the first block, the others the second, both at once; a barrier in one is for its
+ *                                             threads alone, and behind it all have met. What passes between them goes by mbarriers, which are `machine` instructions
+ *
  * Between two barriers no two threads touch one element if one of them writes it, atomics apart. The interpreter reports what breaks these rules.
  *
  * Offsets are in elements of the buffer's type, one flat index; the vectoriser finds strides by walking the SSA arithmetic.
@@ -47,7 +51,8 @@ typedef enum tn_space {
     TN_SPACE_GLOBAL, /* kernel parameter */
     TN_SPACE_LOCAL,  /* thread-local memory (scratch; stack when small and constant) */
     TN_SPACE_REG,    /* small, constant size; registers once all its offsets are constants */
-    TN_SPACE_SHARED  /* of all threads of a CTA: constant size, at a byte offset in its shared memory */
+    TN_SPACE_SHARED, /* of all threads of a CTA: constant size, at a byte offset in its shared memory */
+    TN_SPACE_MAP     /* no memory of its own: a tn_lmap, operand of `machine` */
 } tn_space;
 typedef enum tn_loop_kind { TN_FOR_SERIAL, TN_FOR_GRID, TN_FOR_VECTOR, TN_FOR_UNROLL } tn_loop_kind;
 
@@ -97,6 +102,20 @@ struct tn_lblock {
     tn_lop *first, *last;
     tn_lop *parent;
 };
+/* A view that a GPU copies boxes of by itself, what CUDA calls a tensor map: whoever launches the kernel makes it from these numbers (cuTensorMapEncodeTiled, whose
+ * limits hold: sizes below 2^32, strides and the start multiples of 16 bytes, box at most 256 along a dimension) and passes it as a parameter behind all others.
+ * Elements of a box that lie outside of the sizes are 0 where it is loaded, and not stored. */
+enum { TN_MAP_RANK = 5 };
+typedef struct tn_lmap {
+    tn_lvalue *value;           /* what instructions name; a buffer of TN_SPACE_MAP and the buffer's type */
+    tn_lvalue *buffer;          /* a global buffer of the kernel */
+    int rank;                   /* dimensions, the one of neighbours first */
+    tn_dim offset;              /* elements from the buffer's start to the view's; symbols are the kernel's index parameters by name */
+    tn_dim size[TN_MAP_RANK];
+    tn_dim stride[TN_MAP_RANK]; /* elements; of the first one 1 */
+    int box[TN_MAP_RANK];
+    int swizzle;                /* 0; or 32, 64, 128 bytes, which box[0] elements are: 16-byte pieces of a row lie permuted by the row's number */
+} tn_lmap;
 typedef struct tn_lfunc {
     tn_session *session;
     const char *name;
@@ -104,6 +123,8 @@ typedef struct tn_lfunc {
     int nbuffers;
     bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
     int threads;  /* of a CTA, on a GPU; 0: one worker runs it alone */
+    int persistent; /* on a GPU: a launch has at most so many CTAs for each processor, which walk the programs; printed `persistent N` behind `threads`. 0: one for each program */
+    TN_VEC(tn_lmap) maps;
     const char *remarks; /* of who made it: lines of text, printed as comments before it; NULL: none. Not read back */
     tn_lblock *body;
     uint32_t next_id;
@@ -165,6 +186,10 @@ tn_lvalue *tn_l_asm(tn_lbuilder *b, const char *text, tn_lvalue *const *operands
 /* The instruction of that name (loop/machine.def), on parts of buffers (a buffer and an offset each) and numbers, in the row's order. */
 void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n);
 void tn_l_fence(tn_lbuilder *b); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */
+/* Declares a map and gives its value; an equal one is the same value. `value` and `stride[0]` need not be set. */
+tn_lvalue *tn_lfunc_map(tn_lfunc *func, const tn_lmap *map);
+/* Threads below `first` (a multiple of a warp, less than the CTA's) run region[0] of the op, the others region[1]. Only at the top of a kernel. */
+tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first);
 /* x, a real scalar, as the lane has it whose number is this lane's number ^ mask, mask <= 31; or the lane of number `lane` mod 32. */
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask);
 tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane);
@@ -192,7 +217,7 @@ enum { TN_PART_R = 1, TN_PART_W = 2 };
 
 /* A part of an instruction: a buffer and an offset, or one number. */
 typedef struct tn_lpart {
-    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_TILE, TN_PART_GLOBAL, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
+    enum { TN_PART_NONE, TN_PART_REG, TN_PART_SHARED, TN_PART_TILE, TN_PART_GLOBAL, TN_PART_MAP, TN_PART_NUMBER, TN_PART_CONSTANT } kind;
     int how;        /* TN_PART_R, TN_PART_W */
     tn_dtype dtype; /* of a reg buffer's elements; TN_NO_DTYPE: any */
     int size;       /* reg: elements, or bytes of any type; memory: bytes */
