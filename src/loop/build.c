@@ -104,6 +104,28 @@ tn_lvalue *tn_lfunc_index(tn_lfunc *func, const char *name)
     return add_parameter(func, tn_lscalar(TN_I64), name);
 }
 
+static bool same_map(const tn_lmap *a, const tn_lmap *b)
+{
+    bool same = a->buffer == b->buffer && a->rank == b->rank && a->offset == b->offset && a->swizzle == b->swizzle;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->size[i] == b->size[i] && a->stride[i] == b->stride[i] && a->box[i] == b->box[i];
+    return same;
+}
+
+tn_lvalue *tn_lfunc_map(tn_lfunc *func, const tn_lmap *map)
+{
+    tn_lmap own = *map;
+    own.stride[0] = tn_dim_const(func->session, 1);
+    for (size_t i = 0; i < func->maps.len; i++)
+        if (same_map(&func->maps.at[i], &own))
+            return func->maps.at[i].value;
+    const char *name = tn_format(tn_l_arena(func), "%s.map", map->buffer->name ? map->buffer->name : "buffer");
+    own.value = new_value(func, (tn_ltype){map->buffer->type.dtype, 1, true, TN_SPACE_MAP}, name);
+    own.value->block = func->body;
+    TN_PUSH(tn_l_arena(func), &func->maps, own);
+    return own.value;
+}
+
 /* ---- operations ---- */
 
 tn_lbuilder tn_lbuilder_at_end(tn_lfunc *func, tn_lblock *block)
@@ -609,6 +631,8 @@ void tn_l_clear_scratch(tn_lfunc *func)
 {
     for (size_t i = 0; i < func->params.len; i++)
         func->params.at[i]->scratch = NULL;
+    for (size_t i = 0; i < func->maps.len; i++)
+        func->maps.at[i].value->scratch = NULL;
     tn_l_walk(func->body, clear_op, NULL);
 }
 

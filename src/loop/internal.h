@@ -59,6 +59,11 @@ static inline bool tn_lop_accesses(const tn_lop *op) /* operand 0 is a buffer, o
            op->code == TN_L_atomic || op->code == TN_L_cas || op->code == TN_L_prefetch;
 }
 
+/* ---- maps.c ---- */
+tn_lvalue *tn_l_map_symbol(const tn_lfunc *func, const char *name); /* the index parameter of a map's symbol; NULL: there is none */
+/* What is wrong with a map of a kernel, NULL: nothing. */
+const char *tn_l_map_fault(const tn_lfunc *func, const tn_lmap *map);
+
 /* ---- tile.c ---- */
 tn_lop *tn_l_find_loop(const tn_lfunc *func, const char *index); /* the first with that index; NULL: none */
 

@@ -26,7 +26,7 @@
  *
  *     machine @mma_m16n8k16_bf16 %acc[%0], %a[%1], %b[%2]     an instruction of GPUs, on parts of `reg` and shared buffers; loop/machine.def says which
  *
- *     map %t: bf16 of %x at 0 sizes (k, m) strides (k) box (64, 128) swizzle 128     behind the parameters: a view of %x that the machine copies boxes of (tn_lmap)
+ *     map %t: bf16 of %x at 0 sizes (k, m) strides (k) box (64, 128) swizzle 128     first of all in a kernel: a view of %x that the machine copies boxes of (tn_lmap)
  *     roles 256 { … } else { … }              the CTA's first 256 threads run the first block, the others the second, both at once; a barrier in one is for its
  *                                             threads alone, and behind it all have met. What passes between them goes by mbarriers, which are `machine` instructions
  *
@@ -105,7 +105,7 @@ struct tn_lblock {
 /* A view that a GPU copies boxes of by itself, what CUDA calls a tensor map: whoever launches the kernel makes it from these numbers (cuTensorMapEncodeTiled, whose
  * limits hold: sizes below 2^32, strides and the start multiples of 16 bytes, box at most 256 along a dimension) and passes it as a parameter behind all others.
  * Elements of a box that lie outside of the sizes are 0 where it is loaded, and not stored. */
-enum { TN_MAP_RANK = 5 };
+enum { TN_MAP_RANK = 5, TN_MOST_MAPS = 16 /* of a kernel */, TN_MAP_BOX = 256 /* elements of a box along a dimension, at most */ };
 typedef struct tn_lmap {
     tn_lvalue *value;           /* what instructions name; a buffer of TN_SPACE_MAP and the buffer's type */
     tn_lvalue *buffer;          /* a global buffer of the kernel */
@@ -130,7 +130,7 @@ typedef struct tn_lfunc {
     uint32_t next_id;
 } tn_lfunc;
 
-enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */ };
+enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */ };
 
 const char *tn_lop_name(tn_lopcode code);
 tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */

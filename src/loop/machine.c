@@ -247,7 +247,7 @@ int tn_l_part_operand(const tn_linstruction *instruction, int part)
 {
     int at = 0;
     for (int i = 0; i < part; i++)
-        at += instruction->part[i].kind < TN_PART_NUMBER ? 2 : 1;
+        at += instruction->part[i].kind < TN_PART_MAP ? 2 : 1; /* a map has no offset */
     return at;
 }
 

@@ -1,7 +1,9 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
- *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number] block
+ *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number ["persistent" number]] "{" {map} {operation} "}"
  *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype] ["multiple" integer]
+ *     map       = "map" "%" name ":" dtype "of" "%" name "at" dim "sizes" "(" dim {"," dim} ")" ["strides" "(" dim {"," dim} ")"]
+ *                 "box" "(" integer {"," integer} ")" ["swizzle" integer]        dim: as the graph IR writes them, on a line
  *     block     = "{" {operation} "}"
  *     operation = ["%" name "="] opcode operands [":" type]        one form an opcode, below
  *     type      = ["global" | "local" | "reg" | "shared"] element ["x" lanes]      element: dtype, or index (i64)
@@ -247,7 +249,7 @@ static bool indexed(parser *p, operands *list)
            expect(p, "]");
 }
 
-/* %buffer[index] or a number, any number of them */
+/* %buffer[index], a map or a number, any number of them */
 static bool parts(parser *p, operands *list)
 {
     skip_space(p);
@@ -527,6 +529,68 @@ static tn_lvalue *block_argument(parser *p, tn_lblock *block)
     return v;
 }
 
+/* ---- maps ---- */
+
+static bool map_dim(parser *p, tn_dim *out)
+{
+    skip_space(p);
+    const char *end = memchr(p->at, '\n', (size_t)(p->end - p->at));
+    const char *line = tn_strndup(&p->session->arena, p->at, (size_t)((end ? end : p->end) - p->at));
+    size_t used = tn_dim_parse(p->session, line, out);
+    p->at += used;
+    return used || FAIL(p, "expected a size, found %s", found(p));
+}
+
+/* As many as there are, if *n is 0. */
+static bool map_dims(parser *p, tn_dim *out, int *n)
+{
+    int count = 0, most = *n ? *n : TN_MAP_RANK;
+    if (!expect(p, "("))
+        return false;
+    do {
+        if (count == most)
+            return *n ? FAIL(p, "expected %d sizes or strides, found more", most) : FAIL(p, "a map has 1 to %d dimensions", most);
+        if (!map_dim(p, &out[count++]))
+            return false;
+    } while (accept(p, ","));
+    *n = *n ? *n : count;
+    return (count == *n || FAIL(p, "expected %d sizes or strides, found %d", *n, count)) && expect(p, ")");
+}
+
+static bool map_box(parser *p, tn_lmap *map)
+{
+    for (int i = 0; i < map->rank; i++) {
+        int64_t n;
+        if (!expect(p, i ? "," : "(") || !integer(p, &n))
+            return false;
+        if (n < 1 || n > TN_MAP_BOX)
+            return FAIL(p, "a box has 1 to %d elements along a dimension, found %lld", TN_MAP_BOX, (long long)n);
+        map->box[i] = (int)n;
+    }
+    return expect(p, ")");
+}
+
+static bool parse_map(parser *p)
+{
+    tn_lmap map = {.rank = 0};
+    tn_ltype type;
+    int64_t swizzle = 0;
+    const char *name = expect(p, "%") ? word(p, "a map's name") : NULL;
+    if (!name || !expect(p, ":") || !element_type(p, &type) || !expect(p, "of") || !(map.buffer = operand(p)))
+        return false;
+    if (!map.buffer->type.buffer || !tn_l_same_type(map.buffer->type, (tn_ltype){type.dtype, type.lanes, true, TN_SPACE_GLOBAL}))
+        return FAIL(p, "a map of %s is of a global buffer of that type, found %s", tn_dtype_text(type.dtype), tn_ltype_text(&p->session->arena, map.buffer->type));
+    if (!expect(p, "at") || !map_dim(p, &map.offset) || !expect(p, "sizes") || !map_dims(p, map.size, &map.rank))
+        return false;
+    int strides = map.rank - 1;
+    if (strides && (!expect(p, "strides") || !map_dims(p, map.stride + 1, &strides)))
+        return false;
+    if (!expect(p, "box") || !map_box(p, &map) || (accept(p, "swizzle") && !integer(p, &swizzle)))
+        return false;
+    map.swizzle = swizzle < 0 || swizzle > INT32_MAX ? -1 : (int)swizzle;
+    return define(p, name, tn_lfunc_map(p->func, &map));
+}
+
 static bool parse_block(parser *p, tn_lblock *block, const char *index)
 {
     size_t mark = p->scope.len;
@@ -538,6 +602,9 @@ static bool parse_block(parser *p, tn_lblock *block, const char *index)
         return false;
     if (!expect(p, "{"))
         return false;
+    while (block == p->func->body && accept(p, "map"))
+        if (!parse_map(p))
+            return false;
     while (!accept(p, "}"))
         if (!parse_op(p))
             return false;
@@ -606,6 +673,10 @@ static bool parse_function(parser *p)
     if (accept(p, "threads") && (!integer(p, &threads) || threads < 1 || threads > TN_MOST_THREADS))
         return FAIL(p, "a kernel has 1 to %d threads, found %lld", TN_MOST_THREADS, (long long)threads);
     p->func->threads = (int)threads;
+    int64_t persistent = 0;
+    if (threads && accept(p, "persistent") && (!integer(p, &persistent) || persistent < 1 || persistent > TN_MOST_PERSISTENT))
+        return FAIL(p, "a persistent kernel has 1 to %d blocks for each processor, found %lld", TN_MOST_PERSISTENT, (long long)persistent);
+    p->func->persistent = (int)persistent;
     return parse_block(p, p->func->body, NULL);
 }
 

@@ -22,7 +22,7 @@ const char *tn_loop_kind_text(tn_loop_kind kind)
 
 const char *tn_space_text(tn_space space)
 {
-    static const char *const texts[] = {"global", "local", "reg", "shared"};
+    static const char *const texts[] = {"global", "local", "reg", "shared", "map"};
     return texts[space];
 }
 
@@ -122,13 +122,13 @@ static void print_quoted(printer *p, const char *string)
     tn_text_add(p->text, "\"");
 }
 
-/* Parts of buffers, each with its offset, and numbers. */
+/* Parts of buffers, each with its offset, maps, and numbers. */
 static void print_parts(printer *p, const tn_lop *op)
 {
     for (int i = 0; i < op->noperands; i++) {
         tn_text_add(p->text, i ? ", " : " ");
         print_operand(p, op->operand[i]);
-        if (op->operand[i]->type.buffer && i + 1 < op->noperands)
+        if (op->operand[i]->type.buffer && op->operand[i]->type.space != TN_SPACE_MAP && i + 1 < op->noperands)
             tn_text_add(p->text, "[%%%s]", name_of(p, op->operand[++i]));
     }
 }
@@ -254,15 +254,65 @@ static void print_op(printer *p, const tn_lop *op)
     tn_text_add(p->text, "\n");
 }
 
-static void print_block(printer *p, const tn_lblock *block)
+/* ---- maps ---- */
+
+typedef struct renaming {
+    printer *p;
+    const tn_lfunc *func;
+} renaming;
+
+/* A size goes by the name that its parameter is printed with. */
+static tn_dim printed_symbol(void *context, tn_dim symbol)
+{
+    const renaming *r = context;
+    const tn_lvalue *size = tn_l_map_symbol(r->func, symbol->name);
+    return size ? tn_dim_symbol(r->func->session, name_of(r->p, size)) : symbol;
+}
+
+static void print_map_dim(printer *p, const tn_lfunc *func, tn_dim d)
+{
+    tn_text_dim(p->text, tn_dim_subst(func->session, d, printed_symbol, &(renaming){p, func}));
+}
+
+static void print_map_dims(printer *p, const tn_lfunc *func, const char *what, const tn_dim *dims, int n)
+{
+    tn_text_add(p->text, " %s (", what);
+    for (int i = 0; i < n; i++) {
+        tn_text_add(p->text, i ? ", " : "");
+        print_map_dim(p, func, dims[i]);
+    }
+    tn_text_add(p->text, ")");
+}
+
+static void print_map(printer *p, const tn_lfunc *func, const tn_lmap *map)
+{
+    tn_text_add(p->text, "%*smap %%%s: %s of ", 2 * p->depth, "", name_value(p, map->value), tn_dtype_text(map->value->type.dtype));
+    print_operand(p, map->buffer);
+    tn_text_add(p->text, " at ");
+    print_map_dim(p, func, map->offset);
+    print_map_dims(p, func, "sizes", map->size, map->rank);
+    if (map->rank > 1)
+        print_map_dims(p, func, "strides", map->stride + 1, map->rank - 1);
+    for (int i = 0; i < map->rank; i++)
+        tn_text_add(p->text, i ? ", %d" : " box (%d", map->box[i]);
+    tn_text_add(p->text, map->swizzle ? ") swizzle %d\n" : ")\n", map->swizzle);
+}
+
+/* ---- blocks ---- */
+
+static void print_block_after(printer *p, const tn_lblock *block, const tn_lfunc *maps)
 {
     tn_text_add(p->text, " {\n");
     p->depth++;
+    for (size_t i = 0; maps && i < maps->maps.len; i++)
+        print_map(p, maps, &maps->maps.at[i]);
     for (const tn_lop *op = block->first; op; op = op->next)
         print_op(p, op);
     p->depth--;
     tn_text_add(p->text, "%*s}", 2 * p->depth, "");
 }
+
+static void print_block(printer *p, const tn_lblock *block) { print_block_after(p, block, NULL); }
 
 static void print_parameter(printer *p, const tn_lvalue *v)
 {
@@ -293,6 +343,8 @@ void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
     tn_text_add(text, func->overlap ? ") overlap" : ")");
     if (func->threads)
         tn_text_add(text, " threads %d", func->threads);
-    print_block(&p, func->body);
+    if (func->persistent)
+        tn_text_add(text, " persistent %d", func->persistent);
+    print_block_after(&p, func->body, func);
     tn_text_add(text, "\n");
 }

@@ -137,7 +137,7 @@ static bool check_alloc(verifier *v)
 {
     const tn_lop *op = v->op;
     tn_ltype type = op->result->type;
-    if (!type.buffer || type.space == TN_SPACE_GLOBAL)
+    if (!type.buffer || type.space == TN_SPACE_GLOBAL || type.space == TN_SPACE_MAP)
         return BAD(v, "L3: gives a local, reg or shared buffer, declared %s", type_text(v, type));
     if (type.space == TN_SPACE_SHARED)
         return check_shared(v);
@@ -194,6 +194,8 @@ static bool check_part(verifier *v, const tn_lpart *part, int at)
     if (part->kind == TN_PART_NUMBER)
         return check_index(v, at, "number");
     tn_ltype x = v->op->operand[at]->type;
+    if (part->kind == TN_PART_MAP)
+        return (x.buffer && x.space == TN_SPACE_MAP) || BAD(v, "L3: operand %d is a map, found %s", at, type_text(v, x));
     if (!x.buffer || x.space != spaces[part->kind] || x.lanes != 1 || (part->dtype && x.dtype != part->dtype))
         return BAD(v, "L3: operand %d is a %s buffer%s%s, found %s", at, tn_space_text(spaces[part->kind]), part->dtype ? " of " : "",
                    part->dtype ? tn_dtype_text(part->dtype) : "", type_text(v, x));
@@ -289,6 +291,8 @@ static bool check_access(verifier *v)
     const tn_lvalue *buffer = op->operand[0];
     if (!buffer->type.buffer)
         return BAD(v, "L3: operand 0 must be a buffer, found %s", type_text(v, buffer->type));
+    if (buffer->type.space == TN_SPACE_MAP)
+        return BAD(v, "L3: a map is no memory, only `machine` takes it");
     if (op->code == TN_L_prefetch)
         return check_index(v, 1, "offset");
     bool loads = op->code == TN_L_load || op->code == TN_L_gather;
@@ -473,12 +477,27 @@ static bool verify_block(verifier *v, const tn_lblock *block)
     return ok;
 }
 
+static tn_status check_maps(const tn_lfunc *func)
+{
+    if (func->maps.len > TN_MOST_MAPS)
+        return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: a kernel has at most %d maps, found %zu", func->name, TN_MOST_MAPS, func->maps.len);
+    for (size_t i = 0; i < func->maps.len; i++) {
+        const char *fault = tn_l_map_fault(func, &func->maps.at[i]);
+        if (fault)
+            return tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: map %%%s: %s", func->name, func->maps.at[i].value->name, fault);
+    }
+    return TN_OK;
+}
+
 tn_status tn_loop_verify(const tn_lfunc *func, int max_bits)
 {
     verifier v = {.func = func, .max_bits = max_bits};
+    TN_TRY(check_maps(func));
     tn_l_clear_scratch((tn_lfunc *)func);
     for (size_t i = 0; i < func->params.len; i++)
         func->params.at[i]->scratch = func->params.at[i];
+    for (size_t i = 0; i < func->maps.len; i++)
+        func->maps.at[i].value->scratch = func->maps.at[i].value;
     verify_block(&v, func->body);
     return v.status;
 }

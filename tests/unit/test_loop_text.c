@@ -119,6 +119,44 @@ static void test_build_threaded(void **state)
     tn_arena_free(&session.arena);
 }
 
+/* Maps come first, equal ones are one; a size that is printed under another name is so in them too. */
+static void test_maps(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = tn_lfunc_new(&session, "k");
+    func->threads = 128;
+    func->persistent = 3;
+    tn_lvalue *x = tn_lfunc_buffer(func, "n", TN_BF16, true, 16);
+    tn_lfunc_index(func, "n");
+    tn_lfunc_index(func, "k");
+    tn_dim zero = tn_dim_const(&session, 0), n = tn_dim_symbol(&session, "n"), k = tn_dim_symbol(&session, "k");
+    tn_lmap map = {.buffer = x, .rank = 2, .offset = zero, .size = {k, n}, .stride = {NULL, k}, .box = {64, 8}, .swizzle = 128};
+    tn_lvalue *a = tn_lfunc_map(func, &map), *b = tn_lfunc_map(func, &map);
+    assert_ptr_equal(a, b);
+    map.swizzle = 0;
+    assert_ptr_not_equal(tn_lfunc_map(func, &map), a);
+    map = (tn_lmap){.buffer = x, .rank = 1, .offset = k, .size = {tn_dim_ceildiv(&session, n, tn_dim_const(&session, 8))}, .box = {8}};
+    tn_lfunc_map(func, &map);
+    assert_int_equal(func->maps.len, 3);
+    assert_int_equal(tn_loop_verify(func, 0), TN_OK);
+    const char *text = kernel_text(func);
+    assert_string_equal(text, "kernel @k(%n: global bf16 readonly align 16, %n.1: index, %k: index) threads 128 persistent 3 {\n"
+                              "  map %n.map: bf16 of %n at 0 sizes (k, n.1) strides (k) box (64, 8) swizzle 128\n"
+                              "  map %n.map.1: bf16 of %n at 0 sizes (k, n.1) strides (k) box (64, 8)\n"
+                              "  map %n.map.2: bf16 of %n at k sizes (ceildiv(n.1, 8)) box (8)\n}\n");
+    tn_lfunc *again = parse_kernel(&session, text);
+    assert_true(again->persistent == 3 && again->maps.len == 3 && again->maps.at[1].swizzle == 0 && again->maps.at[2].rank == 1);
+    assert_string_equal(kernel_text(again), text);
+    for (int i = 0; i < TN_MOST_MAPS; i++) {
+        map.offset = tn_dim_const(&session, 8 * i);
+        tn_lfunc_map(func, &map);
+    }
+    assert_int_equal(tn_loop_verify(func, 0), TN_INVALID);
+    assert_non_null(strstr(session.diags.at[0].message, "kernel @k: a kernel has at most 16 maps, found 19"));
+    tn_arena_free(&session.arena);
+}
+
 /* Literals stand for constants where an index is expected; comments are skipped. */
 static void test_short_forms(void **state)
 {
@@ -211,14 +249,56 @@ static const refusal threaded_refusals[] = {
     {"%a = barrier", "barrier has no result"},
 };
 
+/* Of %x: global f32 and %n, %h: index of f32; the kernel has %y: global i4 too. */
+static const refusal map_refusals[] = {
+    {"map %t: f32 of %x at 0 sizes (%n) box (4)", "expected a size, found `%`"},
+    {"map %t: f32 of %x at 0 sizes () box (4)", "expected a size, found `)`"},
+    {"map %t: f32 of %x at 0 sizes (floordiv(n, -1)) box (4)", "expected a size, found `floordiv`"},
+    {"map %t: f32 of %x at 0 sizes (n, n, n, n, n, n) strides (n, n, n, n, n) box (4, 4, 4, 4, 4, 4)", "a map has 1 to 5 dimensions"},
+    {"map %t: f32 of %x at 0 sizes (n, n) box (4)", "expected `strides`"},
+    {"map %t: f32 of %x at 0 sizes (n) strides () box (4)", "expected `box`"},
+    {"map %t: f32 of %x at 0 sizes (n, n) strides (n, n) box (4, 4)", "expected 1 sizes or strides, found more"},
+    {"map %t: f32 of %x at 0 sizes (n, n, n) strides (n) box (4, 4)", "expected 2 sizes or strides, found 1"},
+    {"map %t: f32 of %x at 0 sizes (n, n) strides (n) box (4)", "expected `,`"},
+    {"map %t: f32 of %x at 0 sizes (n, n) strides (n) box (4, 257)", "a box has 1 to 256 elements along a dimension, found 257"},
+    {"map %t: f32 of %x at 0 sizes (n) box (0)", "a box has 1 to 256 elements along a dimension, found 0"},
+    {"map %t: bf16 of %x at 0 sizes (n) box (8)", "a map of bf16 is of a global buffer of that type, found global f32"},
+    {"map %t: index of %n at 0 sizes (n) box (8)", "a map of i64 is of a global buffer of that type, found index"},
+    {"map %t: f32x4 of %x at 0 sizes (n) box (8)", "is of a global buffer of that type"},
+    {"map %n: f32 of %x at 0 sizes (n) box (4)", "%n is already defined"},
+    {"map %t: f32 of %q at 0 sizes (n) box (4)", "%q is not defined"},
+    {"%a = thread : index\nmap %t: f32 of %x at 0 sizes (n) box (4)", "unknown operation `map`"},
+    {"map %t: i4 of %y at 0 sizes (n) box (4)", "map %t: its elements have 1, 2, 4 or 8 bytes, found i4"},
+    {"map %t: f32 of %x at 0 sizes (m) box (4)", "map %t: `m` is no size that the kernel is called with"},
+    {"map %t: f32 of %x at end sizes (n) box (4)", "map %t: `end` is no size that the kernel is called with"},
+    {"map %t: f32 of %x at 0 sizes (n, n) strides (h) box (4, 1)", "map %t: %h holds no integer"},
+    {"map %t: f32 of %x at 0 sizes (n) box (6)", "a row of a box is a multiple of 16 bytes, found 24"},
+    {"map %t: f32 of %x at 0 sizes (n) box (8) swizzle 16", "the swizzle is 0, 32, 64 or 128 bytes"},
+    {"map %t: f32 of %x at 0 sizes (n) box (8) swizzle -1", "the swizzle is 0, 32, 64 or 128 bytes"},
+    {"map %t: f32 of %x at 0 sizes (n) box (8) swizzle 128", "a row of a box is the swizzle's 128 bytes, found 32"},
+    {"map %t: f32 of %x at 0 sizes (n) box (64) swizzle 128", "a row of a box is the swizzle's 128 bytes, found 256"},
+    {"map %t: f32 of %x at 2 sizes (n) box (8)", "it starts at a multiple of 16 bytes, found 2 elements"},
+    {"map %t: f32 of %x at -4 sizes (n) box (8)", "it starts at a multiple of 16 bytes, found -4 elements"},
+    {"map %t: f32 of %x at 0 sizes (n, 4) strides (6) box (4, 1)", "a stride is a multiple of 16 bytes below 2^40, found 6 elements"},
+    {"map %t: f32 of %x at 0 sizes (n, 4) strides (-4) box (4, 1)", "a stride is a multiple of 16 bytes below 2^40, found -4 elements"},
+    {"map %t: f32 of %x at 0 sizes (n, 4) strides (1099511627776) box (4, 1)", "a stride is a multiple of 16 bytes below 2^40"},
+    {"map %t: f32 of %x at 0 sizes (4294967296) box (4)", "a size is below 2^32, found 4294967296"},
+    {"map %t: f32 of %x at 0 sizes (-1) box (4)", "a size is below 2^32, found -1"},
+    {"map %t: f32 of %x at 0 sizes (n) box (4)\n%a = load %t[%n] : f32", "L3: a map is no memory"},
+    {"map %t: f32 of %x at 0 sizes (n) box (4)\nprefetch %t[%n]", "L3: a map is no memory"},
+    {"map %t: f32 of %x at 0 sizes (n) box (4)\n%a = alloc 1 : map f32", "unknown element type `map`"},
+    {"map %t: f32 of %x at 0 sizes (n) box (4)\nmachine @copy_commit %t", "L2: @copy_commit takes 0 operands, found 1"},
+};
+
 static void check_refusals(const refusal *refusals, size_t n, const char *threads)
 {
     for (size_t i = 0; i < n; i++) {
         tn_session session = {0};
         const char *text =
-            tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%n: index) %s {\n%s\n}\n", threads, refusals[i].body);
+            tn_format(&session.arena, "kernel @k(%%x: global f32 readonly, %%y: global i4 readonly, %%n: index, %%h: index of f32, %%end: index) %s {\n%s\n}\n", threads, refusals[i].body);
         tn_lfuncs funcs = {0};
-        assert_int_equal(tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs), TN_INVALID);
+        if (tn_loop_parse(&session, "k.tn", text, strlen(text), &funcs) != TN_INVALID)
+            fail_msg("%s\nwas not refused", refusals[i].body);
         assert_int_equal(session.diags.len, 1);
         if (!strstr(session.diags.at[0].message, refusals[i].message))
             fail_msg("%s\nexpected: %s\nfound: %s", refusals[i].body, refusals[i].message, session.diags.at[0].message);
@@ -232,6 +312,14 @@ static void test_refusals(void **state)
     static const refusal lanes[] = {{"%a = lane_xor %n, 1 : index", "L3: is for a kernel whose `threads` are a multiple of 32"}};
     check_refusals(refusals, TN_COUNT(refusals), "");
     check_refusals(threaded_refusals, TN_COUNT(threaded_refusals), "threads 64");
+    check_refusals(map_refusals, TN_COUNT(map_refusals), "threads 64");
+    static const refusal unthreaded[] = {{"map %t: f32 of %x at 0 sizes (n) box (4)", "map %t: it is for a kernel with `threads`"}};
+    check_refusals(unthreaded, 1, "");
+    static const refusal persistent[] = {{"", "a persistent kernel has 1 to 64 blocks for each processor"}};
+    check_refusals(persistent, 1, "threads 64 persistent 0");
+    check_refusals(persistent, 1, "threads 64 persistent 65");
+    static const refusal alone[] = {{"", "expected `{`, found `persistent`"}};
+    check_refusals(alone, 1, "persistent 1");
     check_refusals(lanes, 1, "threads 48");
     check_refusals(lanes, 1, "");
 }
@@ -347,7 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_build_threaded), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_build_threaded), cmocka_unit_test(test_maps), cmocka_unit_test(test_short_forms), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_position),   cmocka_unit_test(test_damage),      cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_stage),      cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_threads),

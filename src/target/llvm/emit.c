@@ -119,7 +119,7 @@ bool tn_llvm_is_library_name(const char *name)
 #define ONE(name) #name, #name "f",
         TN_LIBM_FUNCTIONS(ONE, ONE, ONE, ONE)
 #undef ONE
-        "cpow", "memcpy", "memmove", "memset", "printf", "vprintf", TN_TRAPPED,
+        "cpow", "memcpy", "memmove", "memset", "printf", "vprintf", TN_TRAPPED, TN_NOWHERE,
     };
     for (size_t i = 0; i < TN_COUNT(names); i++)
         if (!strcmp(names[i], name))

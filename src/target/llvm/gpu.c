@@ -1,37 +1,80 @@
 /* What differs where the module is PTX: a kernel is an entry with a parameter a value, and programs and threads are numbers that the hardware has.
  *
- *     .entry kernel(buffers …, sizes …, begin, end)
+ *     .entry kernel(buffers …, sizes …, begin, end, maps …)
  *
  * CTA number c of n runs the programs begin + c, begin + c + n, … below end, with as many threads as the kernel says. Buffers are plain pointers: LLVM finds
- * that those of an entry are global. */
+ * that those of an entry are global. A map is 128 bytes of its own, and stays where parameters are: instructions take its address. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "target/llvm/internal.h"
 
 enum { SHARED_SPACE = 3 }; /* LLVM's number of the address space */
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
+enum { GLOBAL_SPACE = 1, MAP_BYTES = 128, MAP_ALIGN = 64, MAP_LEAST = 90 /* sm_90 */ };
+
+static LLVMMetadataRef number_fact(tn_emitter *e, int value) { return LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), value)); }
 
 /* `name` says something of the function in the module's list of such facts. */
-static void annotate(tn_emitter *e, const char *name, int value)
+static void annotate(tn_emitter *e, const char *name, LLVMMetadataRef value)
 {
-    LLVMMetadataRef fact[3] = {LLVMValueAsMetadata(e->function), LLVMMDStringInContext2(e->context, name, strlen(name)),
-                               LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), value))};
+    LLVMMetadataRef fact[3] = {LLVMValueAsMetadata(e->function), LLVMMDStringInContext2(e->context, name, strlen(name)), value};
     LLVMAddNamedMetadataOperand(e->module, "nvvm.annotations", LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, fact, 3)));
 }
+
+/* ---- maps ---- */
+
+static void add_nowhere(tn_emitter *e)
+{
+    if (LLVMGetNamedGlobal(e->module, TN_NOWHERE))
+        return;
+    LLVMTypeRef type = LLVMArrayType2(tn_emit_int_type(e, 8, 1), TN_NOWHERE_BYTES);
+    LLVMValueRef global = LLVMAddGlobalInAddressSpace(e->module, type, TN_NOWHERE, GLOBAL_SPACE);
+    LLVMSetInitializer(global, LLVMConstNull(type));
+    LLVMSetAlignment(global, TN_NOWHERE_BYTES);
+}
+
+static void set_alignment(tn_emitter *e, LLVMAttributeIndex at, uint64_t bytes)
+{
+    unsigned kind = LLVMGetEnumAttributeKindForName("align", strlen("align"));
+    LLVMAddAttributeAtIndex(e->function, at, LLVMCreateEnumAttribute(e->context, kind, bytes));
+}
+
+/* Parameters by value that nobody writes: else LLVM would copy each to the stack, whose address no instruction takes. */
+static void bind_maps(tn_emitter *e)
+{
+    LLVMTypeRef type = LLVMArrayType2(tn_emit_int_type(e, 8, 1), MAP_BYTES);
+    LLVMMetadataRef constant[TN_MOST_MAPS];
+    unsigned byval = LLVMGetEnumAttributeKindForName("byval", strlen("byval"));
+    size_t n = e->func->maps.len, first = e->func->params.len;
+    for (size_t i = 0; i < n; i++) {
+        const tn_lvalue *map = e->func->maps.at[i].value;
+        LLVMAttributeIndex at = (LLVMAttributeIndex)(first + i + 1);
+        e->values[map->id] = LLVMGetParam(e->function, (unsigned)(first + i));
+        LLVMSetValueName2(e->values[map->id], map->name, strlen(map->name));
+        LLVMAddAttributeAtIndex(e->function, at, LLVMCreateTypeAttribute(e->context, byval, type));
+        set_alignment(e, at, MAP_ALIGN);
+        constant[i] = number_fact(e, (int)(first + i + 1));
+    }
+    annotate(e, "grid_constant", LLVMMDNodeInContext2(e->context, constant, n));
+    add_nowhere(e);
+}
+
+/* ---- the entry ---- */
 
 void tn_emit_gpu_function(tn_emitter *e)
 {
     const tn_lfunc *func = e->func;
-    size_t n = func->params.len;
-    LLVMTypeRef *types = TN_NEW_ARRAY(&e->session->arena, LLVMTypeRef, n + 1);
-    for (size_t i = 0; i < n; i++)
-        types[i] = i < (size_t)func->nbuffers ? LLVMPointerTypeInContext(e->context, 0) : tn_emit_int_type(e, 64, 1);
-    e->function = LLVMAddFunction(e->module, func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, (unsigned)n, false));
+    size_t n = func->params.len, all = n + func->maps.len;
+    LLVMTypeRef *types = TN_NEW_ARRAY(&e->session->arena, LLVMTypeRef, all + 1);
+    for (size_t i = 0; i < all; i++)
+        types[i] = i < (size_t)func->nbuffers || i >= n ? LLVMPointerTypeInContext(e->context, 0) : tn_emit_int_type(e, 64, 1);
+    e->function = LLVMAddFunction(e->module, func->name, LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, (unsigned)all, false));
     LLVMSetFunctionCallConv(e->function, PTX_KERNEL);
     tn_emit_text_attribute(e, e->function, "target-cpu", e->machine->cpu);
     tn_emit_text_attribute(e, e->function, "target-features", e->machine->features);
     tn_emit_attribute(e, e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "nounwind");
-    annotate(e, "reqntidx", func->threads);
+    annotate(e, "reqntidx", number_fact(e, func->threads));
     for (size_t i = 0; i < n; i++) {
         const tn_lvalue *param = func->params.at[i];
         e->values[param->id] = LLVMGetParam(e->function, (unsigned)i);
@@ -42,6 +85,10 @@ void tn_emit_gpu_function(tn_emitter *e)
             tn_emit_attribute(e, e->function, (LLVMAttributeIndex)i + 1, "readonly");
         }
     }
+    if (func->maps.len)
+        bind_maps(e);
+    if (func->maps.len && atoi(e->machine->name + strlen("sm_")) < MAP_LEAST)
+        tn_emit_refuse(e, NULL, "tensor maps, which the kernel has of %%%s", func->maps.at[0].buffer->name);
 }
 
 static LLVMValueRef special_register(tn_emitter *e, const char *name)
