@@ -500,6 +500,15 @@ tn_lop *tn_l_while(tn_lbuilder *b)
     return op;
 }
 
+tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first)
+{
+    assert(b->block == b->func->body && first > 0 && first < b->func->threads && first % TN_WARP == 0);
+    tn_lop *op = append(b, TN_L_roles, NULL, 0);
+    op->number.i = first;
+    add_regions(b->func, op, 2);
+    return op;
+}
+
 void tn_l_yield(tn_lbuilder *b, tn_lvalue *cond)
 {
     append(b, TN_L_yield, &cond, 1);

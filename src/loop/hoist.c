@@ -29,6 +29,8 @@ typedef struct hoister {
     tn_map ranges;
 } hoister;
 
+static bool is_loop(const tn_lop *op) { return op->code == TN_L_for || op->code == TN_L_while; }
+
 static int level_of(const tn_lvalue *v)
 {
     return (int)(intptr_t)v->scratch;
@@ -152,7 +154,7 @@ static void hoist_block(hoister *h, tn_lblock *block);
 
 static void hoist_regions(hoister *h, tn_lop *op)
 {
-    bool loop = op->code != TN_L_if && h->level < MAX_LEVEL;
+    bool loop = is_loop(op) && h->level < MAX_LEVEL;
     if (loop)
         h->loop[h->level++] = op;
     for (int i = 0; i < op->nregions; i++) {
@@ -196,7 +198,7 @@ static void regroup_block(hoister *h, tn_map *replaced, tn_lblock *block)
             *tn_map_at(replaced, TN_KEY(op->result)) = better;
             tn_lop_erase(op);
         }
-        bool loop = op->nregions && op->code != TN_L_if;
+        bool loop = is_loop(op);
         h->level += loop;
         for (int i = 0; i < op->nregions; i++) {
             if (op->region[i]->arg)

@@ -446,6 +446,8 @@ static bool run_machine(machine *m, const crowd *active)
     tn_lrun run = {.op = m->op, .instruction = tn_l_instruction(m->op->name), .arena = &m->arena, .copies = m->copies, .context = m,
                    .part = part_of, .number = number_of, .settle = settle_copy};
     int together = run.instruction->threads;
+    if (!tn_l_has_meaning(run.instruction))
+        return STOP(m, TN_UNSUPPORTED, "@%s has no meaning here", m->op->name);
     for (int i = 0; i < active->n; i += together) {
         run.first = active->thread[i];
         if (run.first % together || i + together > active->n || active->thread[i + together - 1] != run.first + together - 1)
@@ -631,6 +633,8 @@ static bool run_for_all(machine *m, const crowd *active)
         return run_if(m, active);
     case TN_L_while:
         return run_while(m, active);
+    case TN_L_roles:
+        return STOP(m, TN_UNSUPPORTED, "two blocks at once have no meaning here");
     case TN_L_barrier:
         return run_barrier(m, active);
     case TN_L_lane_xor:

@@ -214,6 +214,7 @@ enum { R = TN_PART_R, W = TN_PART_W, RW = R | W };
 #define SHARED(how, n) {TN_PART_SHARED, how, TN_NO_DTYPE, n}
 #define TILE(dtype) {TN_PART_TILE, R, TN_##dtype, 0}
 #define GLOBAL(how, n) {TN_PART_GLOBAL, how, TN_NO_DTYPE, n}
+#define MAP {TN_PART_MAP, R, TN_NO_DTYPE, 0}
 #define NUMBER {TN_PART_NUMBER, R, TN_NO_DTYPE, 0}
 #define CONSTANT {TN_PART_CONSTANT, R, TN_NO_DTYPE, 0}
 static const tn_linstruction instructions[] = {
@@ -256,4 +257,5 @@ int tn_l_part_bytes(const tn_lpart *part)
     return part->kind == TN_PART_REG && part->dtype != TN_NO_DTYPE ? part->size * tn_dtype_bits(part->dtype) / 8 : part->size;
 }
 
+bool tn_l_has_meaning(const tn_linstruction *instruction) { return meanings[instruction - instructions] != NULL; }
 bool tn_l_run_instruction(const tn_lrun *run) { return meanings[run->instruction - instructions](run); }

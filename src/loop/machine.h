@@ -30,6 +30,7 @@ typedef struct tn_lrun {
     int64_t (*number)(void *context, int thread, int operand);
     bool (*settle)(void *context, int thread, const uint8_t *to, int64_t bytes); /* the thread writes there now; false after a diagnostic */
 } tn_lrun;
+bool tn_l_has_meaning(const tn_linstruction *instruction);
 bool tn_l_run_instruction(const tn_lrun *run);
 
 #endif

@@ -448,6 +448,8 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
         return expect(p, "@") && (op->name = word(p, "an instruction's name")) && parts(p, list);
     case TN_L_for:
         return parse_for(p, op, list, index);
+    case TN_L_roles:
+        return integer(p, &op->number.i);
     case TN_L_while:
     case TN_L_barrier:
     case TN_L_fence:
@@ -476,6 +478,8 @@ static bool parse_regions(parser *p, tn_lop *op, const char *index)
         return false;
     if (op->code == TN_L_while)
         return expect(p, "do") && parse_block(p, op->region[1], NULL);
+    if (op->code == TN_L_roles)
+        return expect(p, "else") && parse_block(p, op->region[1], NULL);
     return op->code != TN_L_if || !accept(p, "else") || parse_block(p, op->region[1], NULL);
 }
 

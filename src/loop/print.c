@@ -161,6 +161,14 @@ static void print_while(printer *p, const tn_lop *op)
     print_block(p, op->region[1]);
 }
 
+static void print_roles(printer *p, const tn_lop *op)
+{
+    tn_text_add(p->text, " %lld", (long long)op->number.i);
+    print_block(p, op->region[0]);
+    tn_text_add(p->text, " else");
+    print_block(p, op->region[1]);
+}
+
 /* What follows the operation's name, up to the type. */
 static void print_details(printer *p, const tn_lop *op)
 {
@@ -226,6 +234,9 @@ static void print_details(printer *p, const tn_lop *op)
         break;
     case TN_L_while:
         print_while(p, op);
+        break;
+    case TN_L_roles:
+        print_roles(p, op);
         break;
     case TN_L_asm:
     case TN_L_print:

@@ -338,7 +338,7 @@ static void mark_operands(const tn_lop *op)
 static bool has_effect(const tn_lop *op)
 {
     if (op->nregions)
-        return op->code == TN_L_while || op->region[0]->first || (op->nregions > 1 && op->region[1]->first);
+        return op->code == TN_L_while || op->code == TN_L_roles || op->region[0]->first || (op->nregions > 1 && op->region[1]->first);
     return op->code != TN_L_alloc && (tn_lop_traits(op->code) & TN_L_WRITES);
 }
 

@@ -6,6 +6,7 @@
 typedef struct verifier {
     const tn_lfunc *func;
     int max_bits;
+    int first, threads; /* of the threads that run the operation: those of a block of roles, else all */
     const tn_lop *op;
     tn_status status;
 } verifier;
@@ -202,21 +203,37 @@ static bool check_part(verifier *v, const tn_lpart *part, int at)
     return check_index(v, at + 1, "offset");
 }
 
+/* A box has as many coordinates as its map has dimensions. */
+static bool check_coordinates(verifier *v, const tn_linstruction *row)
+{
+    const tn_lvalue *map = NULL;
+    int coordinates = 0;
+    for (int i = 0; i < tn_l_instruction_parts(row); i++) {
+        map = row->part[i].kind == TN_PART_MAP ? v->op->operand[tn_l_part_operand(row, i)] : map;
+        coordinates += map && row->part[i].kind == TN_PART_NUMBER;
+    }
+    for (size_t i = 0; coordinates && i < v->func->maps.len; i++)
+        if (v->func->maps.at[i].value == map)
+            return v->func->maps.at[i].rank == coordinates ||
+                   BAD(v, "L3: @%s is for a map of %d dimensions, found %d", v->op->name, coordinates, v->func->maps.at[i].rank);
+    return true;
+}
+
 static bool check_machine(verifier *v)
 {
     const tn_lop *op = v->op;
     const tn_linstruction *row = tn_l_instruction(op->name);
     if (!row)
         return BAD(v, "L2: no instruction is called `%s`", op->name);
-    if (v->func->threads == 0 || v->func->threads % row->threads)
-        return BAD(v, "L3: @%s is for a kernel whose `threads` are a multiple of %d", op->name, row->threads);
+    if (v->threads == 0 || v->threads % row->threads || v->first % row->threads)
+        return BAD(v, "L3: @%s is for a kernel, or a block of roles, whose `threads` are a multiple of %d", op->name, row->threads);
     int parts = tn_l_instruction_parts(row), operands = tn_l_part_operand(row, parts);
     if (op->noperands != operands)
         return BAD(v, "L2: @%s takes %d operands, found %d", op->name, operands, op->noperands);
     for (int i = 0; i < parts; i++)
         if (!check_part(v, &row->part[i], tn_l_part_operand(row, i)))
             return false;
-    return true;
+    return check_coordinates(v, row);
 }
 
 static bool check_print(verifier *v)
@@ -339,6 +356,18 @@ static bool check_yield(verifier *v)
     return check_condition(v);
 }
 
+static bool check_roles(verifier *v)
+{
+    const tn_lop *op = v->op;
+    int threads = v->func->threads;
+    if (op->block != v->func->body)
+        return BAD(v, "L4: stands only at the top of a kernel");
+    if (threads == 0 || threads % TN_WARP)
+        return BAD(v, "L4: is for a kernel whose `threads` are a multiple of %d", TN_WARP);
+    return (op->number.i > 0 && op->number.i < threads && op->number.i % TN_WARP == 0) ||
+           BAD(v, "L4: the second block's first thread is a multiple of %d below %d, found %lld", TN_WARP, threads, (long long)op->number.i);
+}
+
 static bool check_kind(verifier *v)
 {
     switch (v->op->code) {
@@ -391,6 +420,8 @@ static bool check_kind(verifier *v)
         return check_while(v);
     case TN_L_yield:
         return check_yield(v);
+    case TN_L_roles:
+        return check_roles(v);
     case TN_L_if:
     case TN_L_trap:
         return check_condition(v);
@@ -456,6 +487,21 @@ static bool check_scope(verifier *v)
     return true;
 }
 
+static bool verify_block(verifier *v, const tn_lblock *block);
+
+static bool verify_region(verifier *v, const tn_lop *op, int i)
+{
+    int first = v->first, threads = v->threads, second = (int)op->number.i;
+    if (op->code == TN_L_roles) {
+        v->first = i ? second : 0;
+        v->threads = i ? threads - second : second;
+    }
+    bool ok = verify_block(v, op->region[i]);
+    v->first = first;
+    v->threads = threads;
+    return ok;
+}
+
 static bool verify_block(verifier *v, const tn_lblock *block)
 {
     if (block->arg)
@@ -465,7 +511,7 @@ static bool verify_block(verifier *v, const tn_lblock *block)
         v->op = op;
         ok = check_counts(v) && check_scope(v) && check_kind(v) && check_stage(v);
         for (int i = 0; ok && i < op->nregions; i++)
-            ok = verify_block(v, op->region[i]);
+            ok = verify_region(v, op, i);
         if (op->result)
             op->result->scratch = op->result;
     }
@@ -491,7 +537,7 @@ static tn_status check_maps(const tn_lfunc *func)
 
 tn_status tn_loop_verify(const tn_lfunc *func, int max_bits)
 {
-    verifier v = {.func = func, .max_bits = max_bits};
+    verifier v = {.func = func, .max_bits = max_bits, .threads = func->threads};
     TN_TRY(check_maps(func));
     tn_l_clear_scratch((tn_lfunc *)func);
     for (size_t i = 0; i < func->params.len; i++)

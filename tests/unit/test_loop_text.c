@@ -80,6 +80,26 @@ static const char *const threaded =
     "  store %x[%t], %4\n"
     "}\n";
 
+static const char *const roles =
+    "kernel @roles(%x: global i64, %begin: index, %end: index) threads 96 {\n"
+    "  %t = thread : index\n"
+    "  %one = const 1 : index\n"
+    "  roles 64 {\n"
+    "    for %p = %begin to %end step %one grid {\n"
+    "      barrier\n"
+    "      store %x[%t], %p\n"
+    "    }\n"
+    "  } else {\n"
+    "    for %p.1 = %begin to %end step %one grid {\n"
+    "      store %x[%t], %p.1\n"
+    "    }\n"
+    "  }\n"
+    "  store %x[%t], %t\n"
+    "  roles 32 {\n"
+    "  } else {\n"
+    "  }\n"
+    "}\n";
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -87,10 +107,38 @@ static void test_round_trip(void **state)
     assert_string_equal(kernel_text(parse_kernel(&session, everything)), everything);
     tn_lfunc *func = parse_kernel(&session, threaded);
     assert_string_equal(kernel_text(func), threaded);
+    assert_string_equal(kernel_text(parse_kernel(&session, roles)), roles);
     assert_int_equal(tn_loop_shared_bytes(func), 768);
     const tn_lop *s = func->body->first->next;
     assert_int_equal(s->result->align, 512);
     assert_int_equal(s->next->result->align, 2);
+    tn_arena_free(&session.arena);
+}
+
+static void test_build_roles(void **state)
+{
+    (void)state;
+    tn_session session = {0};
+    tn_lfunc *func = tn_lfunc_new(&session, "roles");
+    func->threads = 96;
+    tn_lvalue *x = tn_lfunc_buffer(func, "x", TN_I64, false, 0), *begin = tn_lfunc_index(func, "begin"), *end = tn_lfunc_index(func, "end");
+    tn_lbuilder b = tn_lbuilder_at_end(func, func->body);
+    tn_lvalue *t = tn_l_thread(&b), *one = tn_l_index(&b, 1);
+    t->name = tn_intern_z(&session, "t");
+    one->name = tn_intern_z(&session, "one");
+    tn_lop *op = tn_l_roles(&b, 64);
+    for (int i = 0; i < 2; i++) {
+        tn_lbuilder in = tn_l_in(&b, op->region[i]);
+        tn_lop *loop = tn_l_for(&in, i ? "p.1" : "p", begin, end, one, TN_FOR_GRID);
+        in = tn_l_in(&in, loop->region[0]);
+        if (i == 0)
+            tn_l_barrier(&in);
+        tn_l_store(&in, x, t, loop->region[0]->arg, NULL);
+    }
+    tn_l_store(&b, x, t, t, NULL);
+    tn_l_roles(&b, 32);
+    assert_int_equal(tn_loop_verify(func, 0), TN_OK);
+    assert_string_equal(kernel_text(func), roles);
     tn_arena_free(&session.arena);
 }
 
@@ -247,6 +295,16 @@ static const refusal threaded_refusals[] = {
     {"%a = const (1, 2) : c64\n%b = lane_at %a, 1 : c64", "L3: takes a real scalar, found c64"},
     {"%a = const 1 : f32\n%b = lane_at %n, %a : index", "L3: the lane must be an index, found f32"},
     {"%a = barrier", "barrier has no result"},
+    {"roles 32 {\n} ", "expected `else`"},
+    {"roles {\n} else {\n}", "expected an integer"},
+    {"roles 16 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 16"},
+    {"roles 64 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 64"},
+    {"roles 0 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 0"},
+    {"roles 32 {\nroles 32 {\n} else {\n}\n} else {\n}", "L4: stands only at the top of a kernel"},
+    {"for %i = 0 to %n step 1 {\nroles 32 {\n} else {\n}\n}", "L4: stands only at the top of a kernel"},
+    {"%c = lt %n, %n : bool\nif %c {\nroles 32 {\n} else {\n}\n}", "L4: stands only at the top of a kernel"},
+    {"roles 32 {\nmachine @fence_async\nmachine @wgmma_fence\n} else {\n}", "L3: @wgmma_fence is for a kernel, or a block of roles, whose `threads` are a multiple of 128"},
+    {"roles 32 {\n%a = add %n, %n : index\n} else {\n%b = add %a, %n : index\n}", "%a is not defined here"},
 };
 
 /* Of %x: global f32 and %n, %h: index of f32; the kernel has %y: global i4 too. */
@@ -321,6 +379,9 @@ static void test_refusals(void **state)
     static const refusal alone[] = {{"", "expected `{`, found `persistent`"}};
     check_refusals(alone, 1, "persistent 1");
     check_refusals(lanes, 1, "threads 48");
+    static const refusal uneven[] = {{"roles 32 {\n} else {\n}", "L4: is for a kernel whose `threads` are a multiple of 32"}};
+    check_refusals(uneven, 1, "threads 48");
+    check_refusals(uneven, 1, "");
     check_refusals(lanes, 1, "");
 }
 
@@ -439,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_position),   cmocka_unit_test(test_damage),      cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_stage),      cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_build_roles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,19 @@ static void bind_maps(tn_emitter *e)
 
 /* ---- the entry ---- */
 
+/* Whether warpgroups hand registers over, which ptxas only heeds if it knows how many CTAs a processor runs. */
+static bool shares_registers(const tn_lblock *block)
+{
+    for (const tn_lop *op = block->first; op; op = op->next) {
+        if (op->code == TN_L_machine && !strncmp(op->name, "setmaxnreg", strlen("setmaxnreg")))
+            return true;
+        for (int i = 0; i < op->nregions; i++)
+            if (shares_registers(op->region[i]))
+                return true;
+    }
+    return false;
+}
+
 void tn_emit_gpu_function(tn_emitter *e)
 {
     const tn_lfunc *func = e->func;
@@ -75,6 +88,8 @@ void tn_emit_gpu_function(tn_emitter *e)
     tn_emit_text_attribute(e, e->function, "target-features", e->machine->features);
     tn_emit_attribute(e, e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "nounwind");
     annotate(e, "reqntidx", number_fact(e, func->threads));
+    if (shares_registers(func->body))
+        annotate(e, "minctasm", number_fact(e, 1));
     for (size_t i = 0; i < n; i++) {
         const tn_lvalue *param = func->params.at[i];
         e->values[param->id] = LLVMGetParam(e->function, (unsigned)i);
@@ -111,7 +126,14 @@ LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at)
     return LLVMConstInBoundsGEP2(i8, e->shared, &offset, 1);
 }
 
-void tn_emit_barrier(tn_emitter *e) { tn_emit_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL, 0); }
+void tn_emit_barrier(tn_emitter *e)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    if (e->role)
+        tn_emit_intrinsic(e, "llvm.nvvm.barrier", NULL, 0, (LLVMValueRef[]){tn_emit_int(i32, e->role), tn_emit_int(i32, e->role_threads)}, 2);
+    else
+        tn_emit_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL, 0);
+}
 
 /* A 32-bit word of another lane. */
 static LLVMValueRef other_word(tn_emitter *e, const tn_lop *op, LLVMValueRef word)

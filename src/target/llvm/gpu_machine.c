@@ -126,6 +126,8 @@ static void add_inputs(tn_emitter *e, const tn_lop *op, const tn_linstruction *r
                 add_registers(e, op, row, a, p, tied);
             else if (part->kind == TN_PART_TILE)
                 add_tile(e, op, row, a, p);
+            else if (part->kind == TN_PART_MAP)
+                add_in(a, tn_emit_value(e, op->operand[operand]), "l");
             else if (part->kind == TN_PART_SHARED || part->kind == TN_PART_GLOBAL)
                 add_memory(e, op, a, operand, part->kind == TN_PART_SHARED);
             else

@@ -33,6 +33,7 @@ typedef struct tn_emitter {
     LLVMValueRef shared;     /* the module's shared memory, on a GPU; NULL until an alloc needs it */
     LLVMValueRef zeros;      /* a constant of the module, that loads which are off read; NULL until one does */
     bool streams;            /* the function holds stores past the caches, which only a fence puts before what its caller does next */
+    int role, role_threads;  /* of a block of `roles` that is being emitted: its number from 1 on, and how many run it; 0: outside of one */
     int line;                /* source line of the operation being emitted */
     tn_status status;        /* first error; what is emitted after it is thrown away */
 } tn_emitter;

@@ -206,6 +206,37 @@ static void emit_if(tn_emitter *e, const tn_lop *op)
     LLVMPositionBuilderAtEnd(b, after);
 }
 
+/* One block of roles, from a basic block of its own on; gives that and the one that it ends in. */
+static LLVMBasicBlockRef emit_role(tn_emitter *e, const tn_lop *op, int i, LLVMBasicBlockRef *end)
+{
+    LLVMBasicBlockRef start = tn_emit_block_after(e, "role");
+    LLVMPositionBuilderAtEnd(e->builder, start);
+    e->role = 1 + i;
+    e->role_threads = (int)(i ? e->func->threads - op->number.i : op->number.i);
+    emit_block(e, op->region[i]);
+    e->role = 0;
+    *end = LLVMGetInsertBlock(e->builder);
+    return start;
+}
+
+/* All meet behind it; where nothing follows, the kernel's end is enough. */
+static void emit_roles(tn_emitter *e, const tn_lop *op)
+{
+    LLVMBuilderRef b = e->builder;
+    LLVMValueRef thread = tn_emit_thread(e), is_first = LLVMBuildICmp(b, LLVMIntULT, thread, tn_emit_int(LLVMTypeOf(thread), op->number.i), "");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(b), end[2], first = emit_role(e, op, 0, &end[0]), second = emit_role(e, op, 1, &end[1]);
+    LLVMBasicBlockRef after = tn_emit_block_after(e, "endroles");
+    for (int i = 0; i < 2; i++) {
+        LLVMPositionBuilderAtEnd(b, end[i]);
+        LLVMBuildBr(b, after);
+    }
+    LLVMPositionBuilderAtEnd(b, before);
+    LLVMBuildCondBr(b, is_first, first, second);
+    LLVMPositionBuilderAtEnd(b, after);
+    if (op->next)
+        tn_emit_barrier(e);
+}
+
 static void emit_while(tn_emitter *e, const tn_lop *op)
 {
     LLVMBuilderRef b = e->builder;
@@ -304,6 +335,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_for: emit_for(e, op); break;
     case TN_L_if: emit_if(e, op); break;
     case TN_L_while: emit_while(e, op); break;
+    case TN_L_roles: emit_roles(e, op); break;
     case TN_L_trap: emit_trap(e, op); break;
     case TN_L_print: emit_print(e, op); break;
     case TN_L_barrier: tn_emit_barrier(e); break;
