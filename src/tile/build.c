@@ -446,14 +446,32 @@ tn_tvalue *tn_t_permute(tn_tbuilder *b, tn_tvalue *x, const int *axes)
 
 tn_tvalue *tn_t_reshape(tn_tbuilder *b, tn_tvalue *x, tn_ttype type) { return unary_as(b, TN_T_reshape, x, type); }
 
-tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype)
+static const char *const precisions[] = {[TN_IEEE] = "ieee", [TN_TF32] = "tf32", [TN_TF32X3] = "tf32x3"};
+
+const char *tn_precision_text(tn_precision precision) { return precisions[precision]; }
+
+bool tn_precision_from_text(const char *text, tn_precision *out)
+{
+    for (size_t i = 0; i < TN_COUNT(precisions); i++)
+        if (strcmp(text, precisions[i]) == 0) {
+            *out = (tn_precision)i;
+            return true;
+        }
+    return false;
+}
+
+bool tn_t_dot_takes(tn_dtype x, tn_dtype y) { return x == y || (tn_is_float(x) && tn_is_float(y) && tn_dtype_bits(x) == 8 && tn_dtype_bits(y) == 8); }
+
+tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype, tn_precision precision)
 {
     int r = x->type.rank;
-    assert((r == 2 || r == 3) && y->type.rank == r && x->type.dtype == y->type.dtype);
+    assert((r == 2 || r == 3) && y->type.rank == r && tn_t_dot_takes(x->type.dtype, y->type.dtype));
     tn_ttype type = x->type;
     type.dtype = dtype;
     type.extent[r - 1] = y->type.extent[r - 1];
-    return tn_top_results(b, tn_top_new(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0), &type, 1);
+    tn_top *op = tn_top_new(b, TN_T_dot, (tn_tvalue *[]){x, y}, 2, 0);
+    op->precision = precision;
+    return tn_top_results(b, op, &type, 1);
 }
 
 tn_tvalue *tn_t_slice(tn_tbuilder *b, tn_tvalue *x, int axis, int64_t start, int64_t extent)

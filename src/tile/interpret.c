@@ -773,7 +773,7 @@ static bool run_shape(machine *m, const tn_top *op)
 
 /* ---- across elements ------------------------------------------------------------------------------------------------- */
 
-/* Sum of products: floats in double, rounded once; the rest in the accumulator's type. */
+/* Sum of products: floats in double, rounded once, at any precision; the rest in the accumulator's type. */
 static bool run_dot(machine *m, const tn_top *op)
 {
     const tile *x = tile_of(m, op->operand[0]), *y = tile_of(m, op->operand[1]);

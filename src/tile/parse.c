@@ -522,6 +522,14 @@ static bool atomic_details(parser *p, draft *d)
     return value_list(p, &d->operands) && (!accept(p, "order") || (d->op.text = word(p, "a memory order")));
 }
 
+static bool dot_details(parser *p, draft *d)
+{
+    if (!value_list(p, &d->operands) || !accept(p, "precision"))
+        return !p->failed;
+    const char *text = word(p, "a precision");
+    return text && (tn_precision_from_text(text, &d->op.precision) || FAIL(p, "a precision is ieee, tf32 or tf32x3, found `%s`", text));
+}
+
 /* What stands between the opcode and the types. */
 static bool details(parser *p, draft *d)
 {
@@ -548,6 +556,8 @@ static bool details(parser *p, draft *d)
         return value_list(p, &d->operands) && axes(p, &d->op);
     case TN_T_slice:
         return value_list(p, &d->operands) && axes(p, &d->op) && expect(p, "start") && integer(p, &d->op.number.i);
+    case TN_T_dot:
+        return dot_details(p, d);
     case TN_T_reduce:
         return value_list(p, &d->operands) && order(p, d);
     case TN_T_scan:
@@ -663,6 +673,7 @@ static tn_top *make_op(tn_tbuilder *b, const draft *d)
     op->ordered = d->op.ordered;
     op->reverse = d->op.reverse;
     op->hex = d->op.hex;
+    op->precision = d->op.precision;
     op->text = d->op.text;
     op->label = d->op.label;
     return op;

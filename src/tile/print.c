@@ -253,6 +253,11 @@ static void print_details(printer *p, const tn_top *op)
         print_axes(p, op);
         ADD(p, " start %lld", (long long)op->number.i);
         return;
+    case TN_T_dot:
+        print_values(p, op->operand, op->noperands);
+        if (op->precision != TN_IEEE)
+            ADD(p, " precision %s", tn_precision_text(op->precision));
+        return;
     case TN_T_reduce:
         print_values(p, op->operand, op->noperands);
         print_order(p, op);

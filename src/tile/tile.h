@@ -55,6 +55,15 @@ tn_topcode tn_top_from_name(const char *name);
 enum { TN_T_PURE = 1, TN_T_READS = 2, TN_T_WRITES = 4, TN_T_REGION = 8 };
 unsigned tn_top_traits(tn_topcode code);
 
+/* How exactly a dot multiplies factors of f32. The sums are f32 in each; whoever can do better may (a CPU computes ieee always). */
+typedef enum tn_precision {
+    TN_IEEE,   /* products of the factors as they are */
+    TN_TF32,   /* factors may lose their fraction's bits from the 11th on, rounded or cut off */
+    TN_TF32X3, /* factors in two parts of tf32, three products: about 2^-21 of what is added up */
+} tn_precision;
+const char *tn_precision_text(tn_precision precision);
+bool tn_precision_from_text(const char *text, tn_precision *out);
+
 typedef struct tn_extent {
     int64_t size;      /* 0 while only the parameter is known */
     const char *param; /* interned "$X"; NULL: a constant */
@@ -147,6 +156,7 @@ struct tn_top {
     bool ordered;             /* fold, reduce: `order tree` (adjacent elements); else any */
     bool reverse;             /* scan */
     bool hex;                 /* print: integers in hexadecimal */
+    tn_precision precision;   /* dot */
     const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr: memory order and scope, "acq_rel.gpu" */
     const char *label;        /* name by which the schedule speaks of it; NULL: none */
     tn_tblock *block;
@@ -259,7 +269,8 @@ tn_tvalue *tn_t_bitcast(tn_tbuilder *b, tn_tvalue *x, tn_dtype dtype);
 tn_tvalue *tn_t_broadcast(tn_tbuilder *b, tn_tvalue *x, tn_ttype type, const int *axes);
 tn_tvalue *tn_t_permute(tn_tbuilder *b, tn_tvalue *x, const int *axes);
 tn_tvalue *tn_t_reshape(tn_tbuilder *b, tn_tvalue *x, tn_ttype type);
-tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype);
+tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype, tn_precision precision);
+bool tn_t_dot_takes(tn_dtype x, tn_dtype y); /* factors: of one type, or of two of 8 bits */
 tn_tvalue *tn_t_join(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y);
 void tn_t_split(tn_tbuilder *b, tn_tvalue *x, tn_tvalue **first, tn_tvalue **second);
 tn_tvalue *tn_t_cat(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, int axis);

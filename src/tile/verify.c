@@ -339,14 +339,17 @@ static bool check_dot(const verifier *v, const tn_top *op)
 {
     const tn_ttype *x = type_of(op, 0), *y = type_of(op, 1), *to = &op->result->type;
     int r = x->rank;
-    bool fits = (r == 2 || r == 3) && y->rank == r && !x->pointer && x->dtype == y->dtype && same_extent(v, x->extent[r - 1], y->extent[r - 2]) &&
+    bool fits = (r == 2 || r == 3) && y->rank == r && !x->pointer && !y->pointer && tn_t_dot_takes(x->dtype, y->dtype) &&
+                same_extent(v, x->extent[r - 1], y->extent[r - 2]) &&
                 (r == 2 || same_extent(v, x->extent[0], y->extent[0]));
     if (!fits)
-        return FAIL(v, op, "expected [B x] M x K and [B x] K x N of one element type, found %s and %s", type_text(v, x), type_text(v, y));
+        return FAIL(v, op, "expected [B x] M x K and [B x] K x N of one element type (or of two of f8), found %s and %s", type_text(v, x), type_text(v, y));
     tn_ttype wanted = with_dtype(*x, to->dtype);
     wanted.extent[r - 1] = y->extent[r - 1];
     if (family(x->dtype) != family(to->dtype))
         return FAIL(v, op, "%s cannot be accumulated in %s", tn_dtype_text(x->dtype), tn_dtype_text(to->dtype));
+    if (op->precision != TN_IEEE && x->dtype != TN_F32)
+        return FAIL(v, op, "%s is a precision of factors of f32, found %s", tn_precision_text(op->precision), type_text(v, x));
     return expect_result(v, op, wanted);
 }
 

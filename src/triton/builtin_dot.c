@@ -1,8 +1,9 @@
-/* Products of tiles. The accumulator is added after the sum: `acc = tl.dot(a, b, acc)` and `acc += tl.dot(a, b)` are one. Every input_precision
- * is at least met: floats are multiplied as they are, and summed in fp32 (fp64 for fp64). */
+/* Products of tiles. The accumulator is added after the sum: `acc = tl.dot(a, b, acc)` and `acc += tl.dot(a, b)` are one. Floats are summed in fp32
+ * (fp64 for fp64). input_precision is at least met: the three that split into bf16 become the next better one that the Tile IR has. */
 #include "triton/builtin.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,23 +17,41 @@ static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E
 
 /* ---- dot ------------------------------------------------------------------------------------------------------------- */
 
-static bool precision_options(tn_tcompiler *c, const tn_call *call)
-{
-    static const char *const names[] = {"tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"};
-    const tn_py *precision = &call->argument[3], *allow = &call->argument[4], *imprecise = &call->argument[5];
+static const struct {
     const char *name;
-    bool known = false, allowed;
+    tn_precision precision;
+} precisions[] = {{"tf32", TN_TF32}, {"tf32x3", TN_TF32X3}, {"ieee", TN_IEEE}, {"bf16x3", TN_TF32X3}, {"bf16x6", TN_IEEE}};
+
+static bool find_precision(const char *name, tn_precision *out)
+{
+    for (size_t i = 0; i < TN_COUNT(precisions); i++)
+        if (strcasecmp(name, precisions[i].name) == 0) {
+            *out = precisions[i].precision;
+            return true;
+        }
+    return false;
+}
+
+/* Of factors of fp32: what is asked for, else what the environment says, else tf32, unless that is not allowed. */
+static bool precision_options(tn_tcompiler *c, const tn_call *call, tn_precision *out)
+{
+    const tn_py *precision = &call->argument[3], *allow = &call->argument[4], *imprecise = &call->argument[5];
+    const char *name, *otherwise = getenv("TRITON_F32_DEFAULT");
+    bool allowed = true;
     int64_t n;
     if (!tn_t_string(c, call->node, precision, "input_precision", &name))
         return false;
-    for (size_t i = 0; name && i < TN_COUNT(names); i++)
-        known |= strcasecmp(name, names[i]) == 0;
-    if (name && !known)
+    if (name && !find_precision(name, out))
         return tn_t_error(c, call->node, "input_precision is one of 'tf32', 'tf32x3', 'ieee', 'bf16x3', 'bf16x6', found '%s'", name);
     if (name && !tn_t_is_none(allow))
         return tn_t_error(c, call->node, "only one of input_precision and allow_tf32 can be given");
-    return (tn_t_is_none(allow) || tn_t_constant_bool(c, call->node, allow, "allow_tf32", &allowed)) &&
-           (tn_t_is_none(imprecise) || tn_t_constant_int(c, call->node, imprecise, "max_num_imprecise_acc", &n));
+    if (!tn_t_is_none(allow) && !tn_t_constant_bool(c, call->node, allow, "allow_tf32", &allowed))
+        return false;
+    if (!name && (!otherwise || !*otherwise))
+        *out = allowed ? TN_TF32 : TN_IEEE;
+    else if (!name && !find_precision(otherwise, out))
+        return tn_t_error(c, call->node, "TRITON_F32_DEFAULT is one of 'tf32', 'tf32x3', 'ieee', 'bf16x3', 'bf16x6', found '%s'", otherwise);
+    return (tn_t_is_none(imprecise) || tn_t_constant_int(c, call->node, imprecise, "max_num_imprecise_acc", &n));
 }
 
 static bool out_type(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_dtype *out)
@@ -106,16 +125,15 @@ bool tn_bi_dot(tn_tcompiler *c, const tn_call *call, tn_py *out)
     const tn_ast *at = call->node;
     tn_tvalue *x, *y;
     tn_dtype asked, result = TN_F32, sum = TN_F32;
+    tn_precision precision = TN_IEEE;
     if (!tn_t_tensor_argument(c, at, &call->argument[0], "the first operand of dot", &x) ||
         !tn_t_tensor_argument(c, at, &call->argument[1], "the second operand of dot", &y) || !fitting_operands(c, at, "dot", &x->type, &y->type) ||
-        !operand_types(c, at, &x->type, &y->type) || !precision_options(c, call) || !out_type(c, at, &call->argument[6], &asked) ||
+        !operand_types(c, at, &x->type, &y->type) || !precision_options(c, call, &precision) || !out_type(c, at, &call->argument[6], &asked) ||
         !result_types(c, at, x->type.dtype, asked, &result, &sum))
         return false;
-    if (x->type.dtype != y->type.dtype) { /* two kinds of fp8: both are numbers of fp16 */
-        x = tn_t_cast(&c->b, x, TN_F16);
-        y = tn_t_cast(&c->b, y, TN_F16);
-    }
-    return accumulate(c, at, &call->argument[2], tn_t_dot(&c->b, x, y, sum), result, out);
+    if (x->type.dtype != TN_F32)
+        precision = TN_IEEE;
+    return accumulate(c, at, &call->argument[2], tn_t_dot(&c->b, x, y, sum, precision), result, out);
 }
 
 /* ---- dot_scaled ------------------------------------------------------------------------------------------------------ */
@@ -266,5 +284,5 @@ bool tn_bi_dot_scaled(tn_tcompiler *c, const tn_call *call, tn_py *out)
     }
     if (result != TN_F32 && result != TN_F16 && result != TN_BF16)
         return tn_t_error(c, at, "out_dtype of dot_scaled is fp32, fp16 or bf16, found %s", tn_t_dtype_name(result));
-    return accumulate(c, at, &a[6], tn_t_dot(&c->b, x, y, TN_F32), result, out);
+    return accumulate(c, at, &a[6], tn_t_dot(&c->b, x, y, TN_F32, TN_IEEE), result, out);
 }

@@ -503,7 +503,7 @@ static tn_tvalue *dot(generator *g)
             return NULL;
         y = tn_t_permute(&g->b, y, r == 2 ? (int[]){1, 0} : axes);
     }
-    return tn_t_dot(&g->b, x, y, TN_I32);
+    return tn_t_dot(&g->b, x, y, TN_I32, TN_IEEE);
 }
 
 /* A value kept in the local buffer and read back, shifted. */

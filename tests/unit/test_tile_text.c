@@ -73,6 +73,13 @@
     "  %ga = gather %ca, %sl axes [0] : 4 x i64\n"                                                                                                   \
     "  %do = dot %j1, %pe : 4 x 4 x i64\n"                                                                                                           \
     "  %bc = bitcast %do : 4 x 4 x u64\n"                                                                                                            \
+    "  %d0 = const 1 : 4 x 4 x f32\n"                                                                                                                    \
+    "  %d1 = dot %d0, %d0 precision tf32 : 4 x 4 x f32\n"                                                                                                \
+    "  %d2 = dot %d1, %d0 precision tf32x3 : 4 x 4 x f32\n"                                                                                              \
+    "  %d3 = dot %d2, %d0 : 4 x 4 x f32\n"                                                                                                               \
+    "  %d4 = cast %d3 : 4 x 4 x f8e4m3fn\n"                                                                                                              \
+    "  %d5 = cast %d3 : 4 x 4 x f8e5m2\n"                                                                                                                \
+    "  %d6 = dot %d4, %d5 : 4 x 4 x f32\n"                                                                                                               \
     "  fence\n"                                                                                                                                      \
     "} schedule { bind $R = 4; bind $C = 32; set row lanes = 16; set threads-grain = 4 }\n"
 
@@ -85,7 +92,7 @@ static void test_round_trip(void **state)
     if (tn_tile_verify(kernel) != TN_OK)
         tn_print_diags(session, stderr);
     assert_int_equal(session->errors, 0);
-    assert_int_equal(tn_tile_size(kernel), 54);
+    assert_int_equal(tn_tile_size(kernel), 61);
     assert_int_equal(tn_tile_bind(kernel), TN_OK);
     assert_int_equal(tn_tile_verify(kernel), TN_OK);
     const char *bound = tile_text(kernel);
@@ -200,6 +207,9 @@ static void test_faults(void **state)
         {"%b = cat %a, %a axes [0] : 16 x f32\n}", "4 and 4 elements do not make 16"},
         {"%b = slice %a axes [0] start 1 : 2 x f32\n}", "is no whole part"},
         {"%b = dot %a, %a : 4 x f32\n}", "dot: expected [B x] M x K"},
+        {"%m = const 0 : 4 x 4 x f16\n%b = dot %m, %m precision tf32 : 4 x 4 x f32\n}", "tf32 is a precision of factors of f32, found 4 x 4 x f16"},
+        {"%m = const 0 : 4 x 4 x f16\n%o = const 0 : 4 x 4 x f8e4m3fn\n%b = dot %m, %o : 4 x 4 x f32\n}", "of one element type (or of two of f8)"},
+        {"%m = const 0 : 4 x 4 x f32\n%b = dot %m, %m precision half : 4 x 4 x f32\n}", "a precision is ieee, tf32 or tf32x3, found `half`"},
         {"%b = gather %a, %a axes [0] : 4 x f32\n}", "the index must be integers"},
         {"%b = atomic exp %Z[%p + @0], %a : 4 x f32\n}", "needs a function of two"},
         {"%b = reduce %a axes [1] order any identity [0] : f32 combine (%u: f32, %v: f32) {\nyield %u\n}\n}", "axis 1 of a tile with 1 axes"},

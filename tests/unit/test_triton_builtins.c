@@ -395,6 +395,51 @@ static void products(void **state)
     }
 }
 
+/* The precision that the Tile IR's dot gets: Triton's default is tf32, of factors of fp32 only. */
+static void precisions(void **state)
+{
+    static const struct {
+        const char *call, *environment, *found, *missing;
+    } cases[] = {
+        {"tl.dot(x, x)", NULL, "precision tf32 :", "tf32x3"},
+        {"tl.dot(x, x, input_precision='tf32')", "ieee", "precision tf32 :", "tf32x3"},
+        {"tl.dot(x, x, input_precision='TF32x3')", NULL, "precision tf32x3 :", "tf32 :"},
+        {"tl.dot(x, x, input_precision='bf16x3')", NULL, "precision tf32x3 :", "tf32 :"},
+        {"tl.dot(x, x, input_precision='ieee')", "tf32", "dot", "precision"},
+        {"tl.dot(x, x, input_precision='bf16x6')", NULL, "dot", "precision"},
+        {"tl.dot(x, x, allow_tf32=False)", NULL, "dot", "precision"},
+        {"tl.dot(x, x, allow_tf32=True)", NULL, "precision tf32 :", "tf32x3"},
+        {"tl.dot(x, x)", "ieee", "dot", "precision"},
+        {"tl.dot(x, x)", "tf32x3", "precision tf32x3 :", "tf32 :"},
+        {"tl.dot(x.to(tl.float16), x.to(tl.float16), input_precision='tf32')", NULL, "dot", "precision"},
+        {"tl.dot(x.to(tl.float8e4nv), x.to(tl.float8e5), max_num_imprecise_acc=16)", NULL, "f8e4m3fn", "f16"},
+    };
+    float x[16] = {0};
+    const given arguments[] = {ARRAY("*f32", x)};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        tn_session *session = new_test_session();
+        const char *text = tn_format(&session->arena, KERNEL("p") "    o = tl.arange(0, 4)[:, None] * 4 + tl.arange(0, 4)[None, :]\n    x = tl.load(p + o)\n    tl.store(p + o, %s)\n", cases[i].call);
+        tn_triton_kernel kernel;
+        tn_text ir = {.arena = &session->arena};
+        if (cases[i].environment)
+            setenv("TRITON_F32_DEFAULT", cases[i].environment, 1);
+        assert_int_equal(compile_triton(session, text, arguments, 1, false, &kernel), TN_OK);
+        unsetenv("TRITON_F32_DEFAULT");
+        tn_text_kernel(&ir, kernel.kernel);
+        if (!strstr(ir.at, cases[i].found) || strstr(ir.at, cases[i].missing))
+            fail_msg("%s\n%s", cases[i].call, ir.at);
+        free_test_session(session);
+    }
+    tn_session *session = new_test_session();
+    tn_triton_kernel kernel;
+    setenv("TRITON_F32_DEFAULT", "half", 1);
+    assert_int_not_equal(compile_triton(session, KERNEL("p") "    x = tl.full((4, 4), 1.0, tl.float32)\n    tl.dot(x, x)\n", arguments, 1, false, &kernel), TN_OK);
+    unsetenv("TRITON_F32_DEFAULT");
+    assert_non_null(strstr(session->diags.at[0].message, "TRITON_F32_DEFAULT is one of"));
+    free_test_session(session);
+}
+
 static const float e2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 static void scaled_products(void **state)
@@ -574,7 +619,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks),    cmocka_unit_test(bools_and_casts_of_stores), cmocka_unit_test(block_pointers), cmocka_unit_test(descriptors),
         cmocka_unit_test(atomics),  cmocka_unit_test(shapes),                    cmocka_unit_test(programs),       cmocka_unit_test(functions),
-        cmocka_unit_test(reductions), cmocka_unit_test(products),                cmocka_unit_test(scaled_products), cmocka_unit_test(debugging),
+        cmocka_unit_test(reductions), cmocka_unit_test(products), cmocka_unit_test(precisions),                cmocka_unit_test(scaled_products), cmocka_unit_test(debugging),
         cmocka_unit_test(refused),    cmocka_unit_test(named_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
