@@ -231,6 +231,28 @@ static void put_note(tn_text *text, const tn_diag *note, tn_loc base)
     put_text(text, note->message);
 }
 
+static void put_dim(tn_text *text, tn_dim d)
+{
+    tn_text one = {.arena = text->arena};
+    tn_text_dim(&one, d);
+    put_text(text, one.at);
+}
+
+static void put_map(tn_text *text, const tn_code_map *map)
+{
+    put_number(text, map->buffer);
+    put_number(text, map->dtype);
+    put_number(text, map->how);
+    put_number(text, map->view.rank);
+    put_number(text, map->view.swizzle);
+    put_dim(text, map->view.offset);
+    for (int i = 0; i < map->view.rank; i++) {
+        put_number(text, map->view.box[i]);
+        put_dim(text, map->view.size[i]);
+        put_dim(text, map->view.stride[i]);
+    }
+}
+
 static void put_record(tn_text *text, const tn_code *code, tn_loc base)
 {
     put_text(text, code->symbol);
@@ -240,6 +262,10 @@ static void put_record(tn_text *text, const tn_code *code, tn_loc base)
     put_number(text, code->traps);
     put_number(text, code->threads);
     put_number(text, code->shared);
+    put_number(text, code->persistent);
+    put_number(text, code->nmaps);
+    for (int i = 0; i < code->nmaps; i++)
+        put_map(text, &code->map[i]);
     put_number(text, (int64_t)code->cubin_bytes);
     put_number(text, code->report.registers);
     put_number(text, code->report.spill_bytes);
@@ -250,6 +276,7 @@ static void put_record(tn_text *text, const tn_code *code, tn_loc base)
 }
 
 typedef struct reader {
+    tn_session *session;
     tn_arena *arena;
     const uint8_t *at;
     size_t left;
@@ -300,6 +327,31 @@ static tn_diag get_note(reader *r, tn_loc base)
     return (tn_diag){.severity = TN_NOTE, .loc = loc, .message = get_text(r)};
 }
 
+static tn_dim get_dim(reader *r)
+{
+    const char *text = get_text(r);
+    tn_dim d;
+    r->ok = r->ok && tn_dim_parse(r->session, text, &d) == strlen(text) && *text;
+    return r->ok ? d : tn_dim_const(r->session, 0);
+}
+
+static tn_code_map get_map(reader *r, const tn_code *code)
+{
+    tn_code_map map = {.buffer = (int)get_number(r, 0, MAX_PARAMETERS)};
+    map.dtype = (tn_dtype)get_number(r, TN_NO_DTYPE + 1, TN_DTYPE_COUNT - 1);
+    map.how = (int)get_number(r, 0, TN_PART_R | TN_PART_W);
+    map.view.rank = (int)get_number(r, 1, TN_MAP_RANK);
+    map.view.swizzle = (int)get_number(r, 0, 128);
+    map.view.offset = get_dim(r);
+    for (int i = 0; i < map.view.rank; i++) {
+        map.view.box[i] = (int)get_number(r, 1, TN_MAP_BOX);
+        map.view.size[i] = get_dim(r);
+        map.view.stride[i] = get_dim(r);
+    }
+    r->ok = r->ok && !tn_plan_map_fault(&map, code->nbuffers, code->size, code->nsizes);
+    return map;
+}
+
 static bool get_record(reader *r, tn_loc base, tn_code *code)
 {
     code->symbol = get_text(r);
@@ -309,6 +361,12 @@ static bool get_record(reader *r, tn_loc base, tn_code *code)
     code->traps = get_number(r, 0, 1);
     code->threads = (int)get_number(r, 0, TN_MOST_THREADS);
     code->shared = get_number(r, 0, INT32_MAX);
+    code->persistent = (int)get_number(r, 0, TN_MOST_PERSISTENT);
+    code->nmaps = (int)get_number(r, 0, code->threads ? TN_MOST_MAPS : 0);
+    tn_code_map *maps = TN_NEW_ARRAY(r->arena, tn_code_map, (size_t)code->nmaps + 1);
+    for (int i = 0; i < code->nmaps; i++)
+        maps[i] = get_map(r, code);
+    code->map = maps;
     code->cubin_bytes = (size_t)get_number(r, 0, INT32_MAX);
     code->report.registers = (int)get_number(r, 0, INT32_MAX);
     code->report.spill_bytes = (int)get_number(r, 0, INT32_MAX);
@@ -331,7 +389,7 @@ static void set_sum(header *h, const uint8_t *rest, size_t size)
 }
 
 /* Is the file whole, and is it of this key? *object: where the object starts. */
-static bool read_file(const uint8_t *data, size_t size, const char *key, tn_arena *arena, tn_loc base, tn_code *out)
+static bool read_file(const uint8_t *data, size_t size, const char *key, tn_session *session, tn_loc base, tn_code *out)
 {
     header h, wanted;
     if (size < sizeof h)
@@ -343,7 +401,7 @@ static bool read_file(const uint8_t *data, size_t size, const char *key, tn_aren
         return false;
     wanted = h;
     set_sum(&wanted, rest, left);
-    reader r = {arena, rest + h.key, h.record, true};
+    reader r = {session, &session->arena, rest + h.key, h.record, true};
     if (memcmp(wanted.sum, h.sum, sizeof h.sum) != 0 || memcmp(rest, key, h.key) != 0 || h.object == 0 || !get_record(&r, base, out))
         return false;
     if (out->threads && (out->cubin_bytes >= h.object || rest[left - 1] != 0)) /* PTX ends with a NUL */
@@ -388,7 +446,7 @@ bool tn_cache_get(const char *folder, const char *key, const tn_kernel *kernel, 
     if (fd < 0)
         return false;
     bool found = is_ours(fd, &size) && (data = malloc(size)) && read_all(fd, data, size) &&
-                 read_file(data, size, key, &session->arena, first_place(kernel->body), out);
+                 read_file(data, size, key, session, first_place(kernel->body), out);
     if (found)
         futimens(fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}});
     for (size_t i = 0; found && i < out->nnotes; i++)

@@ -8,6 +8,10 @@
 tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options);
 /* compile.c: one kernel to loops, through the passes; all of *out but the code and where the sizes come from. Changes `tile`. */
 tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *options, const tn_machine *machine, tn_kernel *tile, tn_exec_kernel *out);
+/* maps.c: the maps of a kernel, as many as loop->maps. */
+const tn_code_map *tn_plan_maps(const tn_lfunc *loop);
+/* maps.c: what is wrong with a map that was read from a file, whose sizes go by these names; NULL: nothing that would not show at a launch. */
+const char *tn_plan_map_fault(const tn_code_map *map, int nbuffers, const char *const *size, int nsizes);
 /* compile.c: machine code of exec->kernels, linked; for a GPU exec->images. */
 tn_status tn_plan_link(tn_exec *exec, const tn_exec_options *options);
 /* steps.c: blocks, steps, positions, symbols, groups. */

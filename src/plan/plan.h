@@ -18,6 +18,14 @@
 
 enum { TN_ALIGN = 64 }; /* of every buffer in an arena: a cache line, the widest vector */
 
+/* A map of a kernel for who launches it (tn_lmap). */
+typedef struct tn_code_map {
+    int buffer;  /* number of the parameter */
+    tn_dtype dtype;
+    int how;     /* TN_PART_R, TN_PART_W: what its instructions do */
+    tn_lmap view; /* `value` and `buffer` are NULL; symbols go by the names of the kernel's size parameters */
+} tn_code_map;
+
 /* A kernel once compiled; equal kernels share one. */
 typedef struct tn_exec_kernel {
     const tn_kernel *tile;  /* as the first of its equals; its schedule is bound */
@@ -30,6 +38,9 @@ typedef struct tn_exec_kernel {
     bool traps;             /* scratch begins with the line of a failed check */
     int threads;            /* of a CTA, on a GPU */
     int64_t shared;         /* bytes of its shared memory */
+    int persistent;         /* CTAs for each processor; 0: one for each program */
+    int nmaps;
+    const tn_code_map *map; /* parameters behind all others */
     int image;              /* of exec->images, that has it */
 } tn_exec_kernel;
 
@@ -152,6 +163,8 @@ typedef struct tn_code {
     tn_kernel_fn fn;
     int threads;             /* of a CTA, for a GPU; 0: for a CPU */
     int64_t shared;          /* bytes of a CTA's shared memory */
+    int persistent, nmaps;   /* as in tn_exec_kernel */
+    const tn_code_map *map;
     size_t cubin_bytes;
     const tn_machine *machine;
     tn_ptxas_report report;  /* with a cubin */

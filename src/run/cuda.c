@@ -39,14 +39,17 @@ static void load_driver(void)
             snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s can't be loaded: %s", LIBRARY, error);
         return;
     }
-    const struct { const char *name; void *at; } calls[] = {
-#define X(name, ...) {#name, &tn_cuda.name},
+    const struct { const char *name; void *at; bool newer; } calls[] = {
+#define X(name, ...) {#name, &tn_cuda.name, false},
         CUDA_CALLS(X)
+#undef X
+#define X(name, ...) {#name, &tn_cuda.name, true},
+        CUDA_NEWER_CALLS(X)
 #undef X
     };
     for (size_t i = 0; i < TN_COUNT(calls); i++) {
         void *symbol = dlsym(library, calls[i].name);
-        if (!symbol) {
+        if (!symbol && !calls[i].newer) {
             snprintf(tn_cuda.why, sizeof tn_cuda.why, "%s lacks %s: the driver is too old", LIBRARY, calls[i].name);
             dlclose(library);
             return;

@@ -62,10 +62,21 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
     X(cuGetErrorName, CUresult result, const char **name)                                                                                          \
     X(cuGetErrorString, CUresult result, const char **text)
 
+/* Younger drivers' alone: NULL where it is absent. */
+#define CUDA_NEWER_CALLS(X)                                                                                                                        \
+    X(cuTensorMapEncodeTiled, struct tn_tensor_map *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides,   \
+      const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside)
+
+/* What cuTensorMapEncodeTiled makes, and a kernel takes by value. */
+typedef struct tn_tensor_map {
+    _Alignas(64) unsigned char bytes[128];
+} tn_tensor_map;
+
 /* What the first call of the process finds; not written afterwards. */
 typedef struct tn_cuda_driver {
 #define X(name, ...) CUresult (*name)(__VA_ARGS__);
     CUDA_CALLS(X)
+    CUDA_NEWER_CALLS(X)
 #undef X
     int count;
     char why[512]; /* there is none */

@@ -6,10 +6,27 @@
 
 /* ---- loading --------------------------------------------------------------------------------------------------------------- */
 
+static const char **names_of(tn_session *session, tn_lvalue *const *params, int n)
+{
+    const char **names = TN_NEW_ARRAY(&session->arena, const char *, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        names[i] = params[i]->name;
+    return names;
+}
+
+static tn_gpu_entry entry_of(tn_session *session, const tn_gpu *gpu, const tn_exec_kernel *kernel)
+{
+    const tn_lfunc *loop = kernel->loop;
+    tn_lvalue *const *params = loop->params.at;
+    return (tn_gpu_entry){gpu, kernel->symbol, names_of(session, params, loop->nbuffers), names_of(session, params + loop->nbuffers, kernel->nsizes),
+                          loop->nbuffers, kernel->nsizes, kernel->nmaps, kernel->persistent, kernel->map, 0};
+}
+
 static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_exec_gpu *g)
 {
     g->module = TN_NEW_ARRAY(&session->arena, CUmodule, exec->nimages + 1);
     g->kernel = TN_NEW_ARRAY(&session->arena, tn_gpu_kernel, exec->kernels.len + 1);
+    g->entry = TN_NEW_ARRAY(&session->arena, tn_gpu_entry, exec->kernels.len + 1);
     for (; g->nmodules < exec->nimages; g->nmodules++)
         TN_TRY(tn_gpu_load_either(session, g->gpu, exec->images[g->nmodules].cubin.data, exec->images[g->nmodules].ptx.data, &g->module[g->nmodules]));
     for (size_t k = 0; k < exec->kernels.len; k++) {
@@ -17,6 +34,8 @@ static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_e
         if (kernel->shared > UINT32_MAX)
             return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s wants %lld bytes of shared memory", kernel->symbol, (long long)kernel->shared);
         TN_TRY(tn_gpu_function(session, g->gpu, g->module[kernel->image], kernel->symbol, (unsigned)kernel->shared, &g->kernel[k]));
+        g->entry[k] = entry_of(session, g->gpu, kernel);
+        TN_TRY(tn_gpu_entry_prepare(session, g->module[kernel->image], &g->entry[k]));
     }
     return TN_OK;
 }
@@ -108,13 +127,15 @@ tn_status tn_device_run_new(struct tn_context *s)
     size_t most = 0, nbuffers = exec->program->buffers.len + 1;
     struct tn_gpu_run *r = s->gpu = TN_NEW(&s->arena, struct tn_gpu_run);
     r->exec = exec->gpu;
+    r->encoded = TN_NEW_ARRAY(&s->arena, tn_gpu_encoded *, exec->steps.len + 1);
     for (size_t i = 0; i < exec->steps.len; i++)
-        if (exec->steps.at[i].kernel >= 0)
-            most = (size_t)tn_max((int64_t)most, exec->steps.at[i].step->nargs + exec->kernels.at[exec->steps.at[i].kernel].nsizes + 2);
+        if (exec->steps.at[i].kernel >= 0) {
+            const tn_gpu_entry *entry = &exec->gpu->entry[exec->steps.at[i].kernel];
+            most = (size_t)tn_max((int64_t)most, (int64_t)tn_gpu_entry_params(entry));
+            r->encoded[i] = tn_gpu_encoded_new(&s->arena, entry);
+        }
     r->values = TN_NEW_ARRAY(&s->arena, uint64_t, most + 1);
     r->params = TN_NEW_ARRAY(&s->arena, void *, most + 1);
-    for (size_t i = 0; i < most; i++)
-        r->params[i] = &r->values[i];
     r->host = TN_NEW_ARRAY(&s->arena, void *, nbuffers);
     r->host_size = TN_NEW_ARRAY(&s->arena, int64_t, nbuffers);
     tn_replay_prepare(s);
@@ -176,23 +197,24 @@ tn_status tn_state_set_stream(struct tn_context *s, void *stream)
 
 static CUstream target(const struct tn_context *s) { return s->gpu->recording ? s->gpu->recorder : s->gpu->stream; }
 
-/* One program a CTA. More than a grid may have: each CTA walks on by the number of CTAs. */
 static tn_status launch(struct tn_context *s, int index)
 {
     const tn_exec_step *step = &s->exec->steps.at[index];
     const tn_exec_kernel *kernel = &s->exec->kernels.at[step->kernel];
     const tn_launch *l = &s->launch[index];
-    uint64_t *values = s->gpu->values;
-    size_t n = 0;
+    uint64_t *value = s->gpu->values;
+    tn_tensor_map maps[TN_MOST_MAPS];
+    unsigned grid[3] = {1, 1, 1}, block[3] = {(unsigned)kernel->threads, 1, 1};
+    char error[512];
     if (l->programs <= 0)
         return TN_OK;
     for (int a = 0; a < step->step->nargs; a++)
-        values[n++] = (uintptr_t)s->pointer[step->step->args[a]];
+        *value++ = (uintptr_t)s->pointer[step->step->args[a]];
     for (int i = 0; i < kernel->nsizes; i++)
-        values[n++] = (uint64_t)l->sizes[i];
-    values[n++] = 0;
-    values[n++] = (uint64_t)l->programs;
-    unsigned grid[3] = {(unsigned)tn_min(l->programs, INT32_MAX), 1, 1}, block[3] = {(unsigned)kernel->threads, 1, 1};
+        *value++ = (uint64_t)l->sizes[i];
+    tn_status status = tn_gpu_arguments(&s->gpu->exec->entry[step->kernel], s->gpu->encoded[index], s->gpu->values, l->programs, maps, s->gpu->params, &grid[0], error, sizeof error);
+    if (status != TN_OK)
+        return tn_error(&s->session, status, TN_NO_LOC, "%s", error);
     s->time[index].threads = kernel->threads;
     return tn_gpu_launch(&s->session, s->gpu->exec->gpu, &s->gpu->exec->kernel[step->kernel], grid, block, target(s), s->gpu->params);
 }

@@ -2,7 +2,7 @@
 #ifndef TN_RUN_DEVICE_H
 #define TN_RUN_DEVICE_H
 
-#include "run/cuda.h"
+#include "run/arguments.h"
 #include "run/internal.h"
 
 /* A loaded executable; not changed by runs. */
@@ -12,6 +12,7 @@ struct tn_exec_gpu {
     CUmodule *module; /* by image */
     size_t nmodules;
     tn_gpu_kernel *kernel; /* by kernel */
+    tn_gpu_entry *entry;   /* the same */
     CUdeviceptr kept;      /* memory of constants that runs read and of what is computed at load */
     CUdeviceptr temporary; /* of constants that only the steps at load read; gone after them */
     CUdeviceptr *fixed;    /* by buffer: its place in either; 0: none */
@@ -49,6 +50,7 @@ struct tn_gpu_run {
     int64_t *host_size;
     uint64_t *values;   /* of a kernel's parameters */
     void **params;
+    tn_gpu_encoded **encoded; /* by step */
     section *section;   /* by its first step; n 0: none starts there */
     int64_t clock;
 };

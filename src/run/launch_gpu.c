@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/cuda_driver.h"
+#include "run/arguments.h"
 #include "run/internal.h"
 
 enum { MOST_FEW = 64, POINTER_DEVICE_ADDRESS = 3 };
@@ -18,7 +18,8 @@ struct tn_gpu_launcher {
     CUmodule module;
     tn_gpu_kernel function;
     CUdeviceptr trapped; /* number of the assertion that failed, an i64; 0: the kernel has none */
-    size_t nparams;
+    tn_gpu_entry entry;
+    tn_gpu_encoded *encoded;
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------------------ */
@@ -32,6 +33,7 @@ static tn_status prepare(tn_session *session, tn_gpu_launcher *l)
     if (l->code->threads > l->function.most_threads)
         return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: %d threads of %d registers are more than a block of %s can have (%d); fewer warps may do", l->code->symbol,
                         l->code->threads, l->function.registers, l->gpu.info.name, l->function.most_threads);
+    TN_TRY(tn_gpu_entry_prepare(session, l->module, &l->entry));
     return l->code->traps ? tn_gpu_global(session, &l->gpu, l->module, TN_TRAPPED, &l->trapped, &bytes) : TN_OK;
 }
 
@@ -39,7 +41,9 @@ tn_status tn_gpu_launcher_new(tn_session *session, const tn_code *code, const tn
                               tn_gpu_launcher **out)
 {
     tn_gpu_launcher *l = TN_NEW(&session->arena, tn_gpu_launcher);
-    *l = (tn_gpu_launcher){.code = code, .kernel = kernel, .missing = missing, .device = device, .nparams = (size_t)code->nbuffers + (size_t)code->nsizes + 2};
+    *l = (tn_gpu_launcher){.code = code, .kernel = kernel, .missing = missing, .device = device};
+    l->entry = (tn_gpu_entry){&l->gpu, code->symbol, code->buffer, code->size, code->nbuffers, code->nsizes, code->nmaps, code->persistent, code->map, 0};
+    l->encoded = tn_gpu_encoded_new(&session->arena, &l->entry);
     TN_TRY(tn_launch_map_new(session, code, values, nvalues, &l->map));
     tn_status status = missing ? TN_OK : prepare(session, l);
     if (status == TN_OK)
@@ -98,25 +102,21 @@ static int foreign_buffer(const tn_gpu_launcher *l, const uint64_t *packed)
     return -1;
 }
 
-static void pack(const tn_gpu_launcher *l, const int64_t grid[3], const tn_kernel_value *values, uint64_t *packed, void **params)
+static void pack(const tn_gpu_launcher *l, const int64_t grid[3], const tn_kernel_value *values, uint64_t *packed)
 {
-    size_t n = 0;
     for (int i = 0; i < l->code->nbuffers; i++)
-        packed[n++] = (uint64_t)(uintptr_t)values[l->map.buffer[i]].pointer;
+        *packed++ = (uint64_t)(uintptr_t)values[l->map.buffer[i]].pointer;
     for (int i = 0; i < l->code->nsizes; i++)
-        packed[n++] = (uint64_t)tn_launch_map_size(&l->map, i, grid, values);
-    packed[n++] = 0;
-    packed[n++] = (uint64_t)(grid[0] * grid[1] * grid[2]);
-    for (size_t i = 0; i < n; i++)
-        params[i] = &packed[i];
+        *packed++ = (uint64_t)tn_launch_map_size(&l->map, i, grid, values);
 }
 
-/* More programs than blocks can be: blocks do several. */
-static tn_status start(const tn_gpu_launcher *l, const uint64_t *packed, void **params, CUstream stream, char *error, size_t size)
+static tn_status start(const tn_gpu_launcher *l, uint64_t *packed, int64_t programs, void **params, CUstream stream, char *error, size_t size)
 {
+    tn_tensor_map maps[TN_MOST_MAPS];
     tn_cuda_visit v;
-    unsigned blocks = (unsigned)tn_min((int64_t)packed[l->nparams - 1], INT32_MAX);
+    unsigned blocks;
     int foreign = -1;
+    TN_TRY(tn_gpu_arguments(&l->entry, l->encoded, packed, programs, maps, params, &blocks, error, size));
     if (tn_cuda_enter(&v, &l->gpu) && (foreign = foreign_buffer(l, packed)) < 0)
         TN_CUDA(&v, cuLaunchKernel, l->function.function, blocks, 1, 1, (unsigned)l->code->threads, 1, 1, l->function.dynamic, stream, params, NULL);
     tn_cuda_leave_quietly(&v);
@@ -135,15 +135,16 @@ tn_status tn_gpu_launcher_run(const tn_gpu_launcher *l, const int64_t grid[3], c
         return no_gpu(l, error, error_size);
     if (grid[0] * grid[1] * grid[2] == 0)
         return TN_OK;
-    if (l->nparams > MOST_FEW) {
-        many = malloc((sizeof *packed + sizeof *params) * l->nparams);
+    size_t nparams = tn_gpu_entry_params(&l->entry);
+    if (nparams > MOST_FEW) {
+        many = malloc((sizeof *packed + sizeof *params) * nparams);
         if (!many)
             return tn_launch_refuse(error, error_size, TN_NO_MEMORY, "kernel %s: no memory for its arguments", l->code->symbol);
         packed = many;
-        params = (void **)(packed + l->nparams);
+        params = (void **)(packed + nparams);
     }
-    pack(l, grid, values, packed, params);
-    tn_status status = start(l, packed, params, stream, error, error_size);
+    pack(l, grid, values, packed);
+    tn_status status = start(l, packed, grid[0] * grid[1] * grid[2], params, stream, error, error_size);
     free(many);
     return status;
 }

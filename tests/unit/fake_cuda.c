@@ -91,7 +91,35 @@ static int launch(void *function, unsigned grid, unsigned threads, void *handle,
     uint64_t values[256];
     for (int i = 0; i < kernel->nparams; i++)
         memcpy(&values[i], params[i], sizeof values[i]);
+    for (int i = 0; i < kernel->nmaps; i++) {
+        if ((uintptr_t)params[kernel->nparams + i] % 64)
+            return 1;
+        memcpy(&fake_cuda.map[i], params[kernel->nparams + i], sizeof fake_cuda.map[i]);
+    }
     give(handle, &(work){.kernel = kernel, .grid = grid, .threads = threads, .params = values});
+    return 0;
+}
+
+/* The driver's limits, as its documentation has them. */
+static int encode(unsigned char *out, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                  const int rest[4])
+{
+    fake_map map = {.address = (uintptr_t)address, .type = (uint8_t)type, .rank = (uint8_t)rank, .swizzle = (uint8_t)rest[1], .promotion = (uint8_t)rest[2]};
+    if ((uintptr_t)out % 64 || !address || map.address % 16 || rank < 1 || rank > 5 || rest[0] || rest[3] || rest[1] < 0 || rest[1] > 3)
+        return 1;
+    for (unsigned i = 0; i < rank; i++) {
+        if (!sizes[i] || sizes[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1)
+            return 1;
+        if (i && (strides[i - 1] % 16 || strides[i - 1] >> 40))
+            return 1;
+        map.size[i] = (uint32_t)sizes[i];
+        map.box[i] = box[i];
+        if (i)
+            map.stride[i - 1] = strides[i - 1];
+    }
+    memset(out, 0, 128);
+    memcpy(out, &map, sizeof map);
+    fake_cuda.encodes++;
     return 0;
 }
 
@@ -213,6 +241,7 @@ CALL(cuModuleUnload, (void *module), NEEDS_CONTEXT; (void)module; fake_cuda.modu
 CALL(cuModuleGetFunction, (void **function, void *module, const char *name), NEEDS_CONTEXT; return find_function(function, module, name))
 CALL(cuModuleGetGlobal_v2, (unsigned long long *at, size_t *bytes, void *module, const char *name), NEEDS_CONTEXT; (void)module; 
      if (!strcmp(name, "tn_trapped")) { *at = (uintptr_t)&fake_cuda.trapped; *bytes = sizeof fake_cuda.trapped; return 0; }
+     if (!strcmp(name, "tn_nowhere")) { *at = (uintptr_t)fake_cuda.nowhere; *bytes = sizeof fake_cuda.nowhere; return 0; }
      if (strcmp(name, "v")) return 500;
      *at = (uintptr_t)&fake_cuda; *bytes = 12)
 CALL(cuFuncSetAttribute, (void *function, int attribute, int value), NEEDS_CONTEXT; (void)function; if (attribute != 8) return 1; fake_cuda.limit = value)
@@ -255,6 +284,9 @@ CALL(cuGraphExecDestroy, (void *exec), NEEDS_CONTEXT; free_work(*(work **)exec);
 CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; (void)s; replay(exec))
 CALL(cuPointerGetAttribute, (void *value, int attribute, unsigned long long pointer), NEEDS_CONTEXT; if (attribute != 3 || pointer == fake_cuda.foreign) return 1;
      *(unsigned long long *)value = pointer)
+CALL(cuTensorMapEncodeTiled, (unsigned char *out, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                              int interleave, int swizzle, int promotion, int outside), NEEDS_CONTEXT;
+     return encode(out, type, rank, address, sizes, strides, box, steps, (int[]){interleave, swizzle, promotion, outside}))
 CALL(cuGetErrorName, (int result, const char **name), fake_cuda.told_inside += fake_cuda.pushed != 0; if (result == 12345) return 1; *name = result == 2 ? "FAKE_OUT_OF_MEMORY" : "FAKE_ERROR")
 CALL(cuGetErrorString, (int result, const char **text), if (result == 12345) return 1; *text = result == 2 ? "all is taken" : "went wrong")
 CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;

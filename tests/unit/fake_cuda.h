@@ -4,15 +4,22 @@
 
 #include <stdint.h>
 
-/* A kernel that the fake runs: all of its parameters have 8 bytes. */
+/* What the fake makes of a tensor map. */
+typedef struct fake_map {
+    uint64_t address, stride[4]; /* bytes */
+    uint32_t size[5], box[5];
+    uint8_t type, rank, swizzle, promotion;
+} fake_map;
+
+/* A kernel that the fake runs: its parameters have 8 bytes, but for the maps behind them, which it does not get. */
 typedef struct fake_kernel {
     const char *name;
-    int nparams;
+    int nparams, nmaps;
     void (*run)(void *context, unsigned grid, unsigned threads, const uint64_t *params);
     void *context;
 } fake_kernel;
 
-enum { FAKE_KERNELS = 64 };
+enum { FAKE_KERNELS = 64, FAKE_MAPS = 16 };
 
 typedef struct fake_state {
     const char *failing; /* call; NULL: none */
@@ -30,6 +37,9 @@ typedef struct fake_state {
     fake_kernel kernel[FAKE_KERNELS];
     int nkernels;
     int launches, copies, captures, instances, updates, replays, waits; /* how often */
+    int encodes;         /* tensor maps that were made */
+    fake_map map[FAKE_MAPS]; /* of the last launch */
+    _Alignas(32) int64_t nowhere[4]; /* the variable tn_nowhere of every module */
     int told_inside;     /* errors whose words were asked for while a context was current */
     const void *image;   /* loaded last */
 } fake_state;

@@ -135,10 +135,12 @@ static void test_big_grid(void **state)
     expect("grid", 7);
     opened o = compiled(grid_text, "grid", arguments, 3, (tn_kernel_options){0});
     tn_kernel_value values[] = {{.pointer = (void *)8}, {.integer = 3}, {.integer = 1}};
-    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1 << 20, 1 << 15, 7}, values, 3), TN_OK);
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1 << 15, 1 << 14, 7}, values, 3), TN_OK);
     assert_int_equal(seen.grid, INT32_MAX);
-    const uint64_t expected[] = {8, 7, 1 << 15, 1 << 20, 3, 0, (uint64_t)7 << 35};
+    const uint64_t expected[] = {8, 7, 1 << 14, 1 << 15, 3, 0, (uint64_t)7 << 29};
     assert_memory_equal(seen.params, expected, sizeof expected);
+    assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1 << 16, 1 << 8, 1 << 8}, values, 3), TN_USAGE); /* code counts them in 32 bits */
+    assert_string_equal(tn_kernel_error(), "kernel grid: a launch on a GPU has fewer than 2^32 programs, found 4294967296");
     assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){INT64_MAX / 2, 3, 1}, values, 3), TN_USAGE);
     assert_non_null(strstr(tn_kernel_error(), "has too many programs"));
     assert_int_equal(tn_kernel_launch(o.kernel, (int64_t[3]){1, -1, 1}, values, 3), TN_USAGE);

@@ -598,7 +598,8 @@ static void teach_fake(tn_session *session, const tn_network *network)
     assert_true(funcs.len > 0 && funcs.len <= FAKE_KERNELS);
     fake->nkernels = (int)funcs.len;
     for (size_t i = 0; i < funcs.len; i++)
-        fake->kernel[i] = (fake_kernel){funcs.at[i]->name, (int)funcs.at[i]->params.len, interpret, funcs.at[i]};
+        fake->kernel[i] = (fake_kernel){.name = funcs.at[i]->name, .nparams = (int)funcs.at[i]->params.len, .nmaps = (int)funcs.at[i]->maps.len, .run = interpret,
+                                         .context = funcs.at[i]};
 }
 
 static void networks_run(void **state)
