@@ -4,11 +4,17 @@
  * The threads of a CTA run in lockstep: an operation for all that are active, then the next one. A branch runs each side for those that take it, a loop as
  * long as one of them has an iteration left. CTAs run one after another: each turn of the grid's loop is one. What only a GPU shows now and then is an error
  * here each time: a barrier that some threads miss, a lane that is not there, shared memory read before it is written, and threads that
- * touch the same memory without a barrier between them (races.h). */
+ * touch the same memory without a barrier between them (races.h).
+ *
+ * The two blocks of `roles` run each in lockstep, and take turns: the second one goes as far as it can, to a wait for an mbarrier that can't end, then the first
+ * one, and so on until both are through or neither can go on. A kernel with roles, and a persistent one, is one CTA that walks all programs, so that what one
+ * program leaves in shared memory meets the next. A wait for an mbarrier counts as a barrier for all threads: what races across one is not found. */
+#include "loop/boxes.h"
 #include "loop/internal.h"
-#include "loop/machine.h"
 #include "loop/races.h"
 
+#include <pthread.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,14 +34,18 @@ typedef struct cell {
 
 typedef struct machine {
     const tn_lfunc *func;
-    tn_arena arena;
+    tn_arena *arena;
     cell *cells; /* by value id */
     const tn_lop *op;
     uint64_t steps;
     int threads, thread; /* how many; the one whose turn it is */
+    int together;        /* how many a barrier is for */
     uint8_t *shared;
-    tn_races races;
+    tn_races *races;
     tn_lcopies *copies; /* by thread */
+    tn_lboxes *boxes;
+    struct role *role; /* NULL: outside of roles */
+    bool one_cta;      /* that walks all programs */
     tn_status status;
 } machine;
 
@@ -67,7 +77,7 @@ static tn_number *result_lanes(machine *m, const tn_lvalue *v)
 {
     cell *c = &m->cells[v->id];
     if (!c->lanes)
-        c->lanes = TN_NEW_ARRAY(&m->arena, tn_number, (size_t)v->type.lanes * (size_t)m->threads);
+        c->lanes = TN_NEW_ARRAY(m->arena, tn_number, (size_t)v->type.lanes * (size_t)m->threads);
     return c->lanes + (size_t)v->type.lanes * (size_t)m->thread;
 }
 
@@ -109,7 +119,7 @@ static void run_bitcast(machine *m, tn_number *out)
 {
     tn_ltype from = m->op->operand[0]->type, to = m->op->result->type;
     size_t bytes = (size_t)tn_dtype_bits(from.dtype) * (size_t)from.lanes / 8 + 1;
-    void *bits = tn_alloc(&m->arena, bytes);
+    void *bits = tn_alloc(m->arena, bytes);
     for (int l = 0; l < from.lanes; l++)
         tn_number_store(from.dtype, bits, l, lanes_of(m, m->op->operand[0])[l]);
     for (int l = 0; l < to.lanes; l++)
@@ -119,7 +129,7 @@ static void run_bitcast(machine *m, tn_number *out)
 static void run_hreduce(machine *m, tn_number *out)
 {
     const tn_lvalue *x = m->op->operand[0];
-    tn_number *work = tn_memdup(&m->arena, lanes_of(m, x), (size_t)x->type.lanes * sizeof *work);
+    tn_number *work = tn_memdup(m->arena, lanes_of(m, x), (size_t)x->type.lanes * sizeof *work);
     for (int n = x->type.lanes / 2; n; n /= 2)
         for (int l = 0; l < n; l++)
             work[l] = tn_scalar_eval(m->op->fn, x->type.dtype, (tn_number[]){work[l], work[l + n]});
@@ -183,13 +193,13 @@ static bool may_touch(machine *m, int64_t element, tn_touch how)
     const uint8_t *first = data + (bits >= 8 ? at * (bits / 8) : at * bits / 8); /* two elements of half a byte are one for the machine */
     int other = -1;
     if (space == TN_SPACE_GLOBAL) {
-        other = tn_races_global(&m->races, (uintptr_t)first, m->thread, how);
+        other = tn_races_global(m->races, (uintptr_t)first, m->thread, how);
     } else {
         size_t byte = (size_t)(first - m->shared), n = (size_t)(bits / 8);
-        if (how != TN_TOUCH_WRITE && !tn_races_written(&m->races, byte, n))
+        if (how != TN_TOUCH_WRITE && !tn_races_written(m->races, byte, n))
             return STOP(m, TN_INVALID, "thread %d reads element %lld of %%%s in shared memory, which nothing has written", m->thread, (long long)element,
                         buffer->name ? buffer->name : "");
-        other = tn_races_shared(&m->races, byte, n, m->thread, how);
+        other = tn_races_shared(m->races, byte, n, m->thread, how);
     }
     return other < 0 || STOP(m, TN_INVALID, "threads %d and %d touch element %lld of %%%s in %s memory without a barrier between them, and one of them writes",
                              other < m->thread ? other : m->thread, other < m->thread ? m->thread : other, (long long)element, buffer->name ? buffer->name : "", tn_space_text(space));
@@ -314,7 +324,7 @@ static void add_value(tn_text *line, tn_dtype dtype, tn_number x, bool hex)
 
 static void run_print(machine *m)
 {
-    tn_text line = {.arena = &m->arena};
+    tn_text line = {.arena = m->arena};
     const char *at = m->op->name, *text;
     size_t len;
     int value = 0;
@@ -334,7 +344,7 @@ static void run_alloc_shared(machine *m)
     const tn_lop *op = m->op;
     cell *c = &m->cells[op->result->id];
     if (!c->places) {
-        c->places = TN_NEW(&m->arena, place);
+        c->places = TN_NEW(m->arena, place);
         *c->places = (place){.data = m->shared + op->at, .elements = op->size};
     }
 }
@@ -349,7 +359,7 @@ static bool run_alloc(machine *m)
         return true;
     }
     if (!c->places) {
-        c->places = TN_NEW_ARRAY(&m->arena, place, (size_t)m->threads);
+        c->places = TN_NEW_ARRAY(m->arena, place, (size_t)m->threads);
         c->own = true;
     }
     place *p = place_of(m, op->result);
@@ -359,7 +369,7 @@ static bool run_alloc(machine *m)
         bytes > (size_t)1 << 32)
         return STOP(m, TN_INVALID, "a size of %lld elements", (long long)size);
     if (bytes > p->capacity || !p->data) {
-        p->data = tn_alloc(&m->arena, bytes + 1);
+        p->data = tn_alloc(m->arena, bytes + 1);
         p->capacity = bytes;
     }
     memset(p->data, type.dtype == TN_BOOL ? 1 : 0xff, bytes);
@@ -371,9 +381,9 @@ static bool run_alloc(machine *m)
 
 static bool run_barrier(machine *m, const crowd *active)
 {
-    if (active->n < m->threads)
-        return STOP(m, TN_INVALID, "%d of %d threads reach it", active->n, m->threads);
-    tn_races_barrier(&m->races);
+    if (active->n < m->together)
+        return STOP(m, TN_INVALID, "%d of %d threads reach it", active->n, m->together);
+    tn_races_barrier(m->races);
     return true;
 }
 
@@ -398,32 +408,40 @@ static bool run_warp_op(machine *m, const crowd *active)
     return true;
 }
 
-/* A part of an instruction as an access of its own. */
-static uint8_t *part_of(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how)
+/* n elements of a buffer, as an access of its own. */
+static uint8_t *elements_of(machine *m, int thread, tn_lvalue **buffer, int64_t offset, int64_t n, tn_touch how)
 {
-    machine *m = context;
     const tn_lop *op = m->op;
-    const tn_lvalue *buffer = op->operand[operand];
     tn_lop access = *op;
-    access.operand = op->operand + operand;
-    int64_t bits = tn_dtype_bits(buffer->type.dtype), n = bits ? (bytes * 8 + bits - 1) / bits : 0, first = 0, at;
-    uint8_t *data = NULL;
+    access.operand = buffer;
+    int64_t bits = tn_dtype_bits((*buffer)->type.dtype), at;
     m->thread = thread;
-    int64_t offset = index_of(m, op->operand[operand + 1]) + skip * 8 / tn_max(bits, 1), elements = is_memory(buffer) ? -1 : place_of(m, buffer)->elements;
+    int64_t elements = is_memory(*buffer) ? -1 : place_of(m, *buffer)->elements;
     if (offset < 0 || (elements >= 0 && offset + n > elements)) {
         STOP(m, TN_INVALID, "thread %d: elements %lld to %lld of a buffer of %lld", thread, (long long)offset, (long long)(offset + n), (long long)elements);
         return NULL;
     }
     m->op = &access;
-    for (int64_t i = 0; i < n; i++)
-        if (!may_touch(m, offset + i, how)) {
-            m->op = op;
-            return NULL;
-        }
-    data = data_of(m, offset, &at);
-    first = at * (bits / 8);
+    bool ok = true;
+    for (int64_t i = 0; i < n && ok; i++)
+        ok = may_touch(m, offset + i, how);
+    uint8_t *data = ok ? data_of(m, offset, &at) : NULL;
     m->op = op;
-    return data + first;
+    return data ? data + at * (bits / 8) : NULL;
+}
+
+static uint8_t *part_of(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how)
+{
+    machine *m = context;
+    tn_lvalue **buffer = m->op->operand + operand;
+    int64_t bits = tn_dtype_bits((*buffer)->type.dtype), n = bits ? (bytes * 8 + bits - 1) / bits : 0;
+    m->thread = thread;
+    return elements_of(m, thread, buffer, index_of(m, buffer[1]) + skip * 8 / tn_max(bits, 1), n, how);
+}
+
+static uint8_t *global_of(void *context, int thread, tn_lvalue *buffer, int64_t element, int64_t n, tn_touch how)
+{
+    return elements_of(context, thread, &buffer, element, n, how);
 }
 
 static int64_t number_of(void *context, int thread, int operand)
@@ -436,18 +454,35 @@ static int64_t number_of(void *context, int thread, int operand)
 static bool settle_copy(void *context, int thread, const uint8_t *to, int64_t bytes)
 {
     machine *m = context;
-    int other = tn_races_shared(&m->races, (size_t)(to - m->shared), (size_t)bytes, thread, TN_TOUCH_WRITE);
+    int other = tn_races_shared(m->races, (size_t)(to - m->shared), (size_t)bytes, thread, TN_TOUCH_WRITE);
     return other < 0 || STOP(m, TN_INVALID, "thread %d touches shared memory that a copy of thread %d writes", other, thread);
 }
+
+static void forget_bytes(void *context, int64_t at, int64_t bytes)
+{
+    machine *m = context;
+    memset(m->shared + at, 0xff, (size_t)bytes);
+    tn_races_forget(m->races, (size_t)at, (size_t)bytes);
+}
+
+static void has_met(void *context)
+{
+    machine *m = context;
+    tn_races_barrier(m->races);
+}
+
+static bool stop_machine(void *context, const char *message) { return stop(context, TN_INVALID, message); }
+
+static int role_of(const machine *m);
+static tn_lturn yield_turn(void *context);
 
 /* By groups of threads that run it together; all of a group have to be there. */
 static bool run_machine(machine *m, const crowd *active)
 {
-    tn_lrun run = {.op = m->op, .instruction = tn_l_instruction(m->op->name), .arena = &m->arena, .copies = m->copies, .context = m,
-                   .part = part_of, .number = number_of, .settle = settle_copy};
+    tn_lrun run = {.op = m->op, .instruction = tn_l_instruction(m->op->name), .arena = m->arena, .copies = m->copies, .boxes = m->boxes, .role = role_of(m), .context = m,
+                   .part = part_of, .number = number_of, .settle = settle_copy, .global = global_of, .forget = forget_bytes, .met = has_met, .yield = yield_turn,
+                   .stop = stop_machine};
     int together = run.instruction->threads;
-    if (!tn_l_has_meaning(run.instruction))
-        return STOP(m, TN_UNSUPPORTED, "@%s has no meaning here", m->op->name);
     for (int i = 0; i < active->n; i += together) {
         run.first = active->thread[i];
         if (run.first % together || i + together > active->n || active->thread[i + together - 1] != run.first + together - 1)
@@ -458,12 +493,19 @@ static bool run_machine(machine *m, const crowd *active)
     return true;
 }
 
+/* The CTA ends: no copy may be under way. */
+static bool end_cta(machine *m)
+{
+    const char *fault = tn_lboxes_end(m->boxes);
+    return !fault || STOP(m, TN_INVALID, "%s", fault);
+}
+
 /* The next CTA: nothing is in shared memory. */
 static void begin_cta(machine *m)
 {
-    tn_races_new_cta(&m->races);
-    if (m->races.bytes)
-        memset(m->shared, 0xff, m->races.bytes);
+    tn_races_new_cta(m->races);
+    if (m->races->bytes)
+        memset(m->shared, 0xff, m->races->bytes);
 }
 
 /* ---- control ---- */
@@ -505,9 +547,10 @@ static bool run_for(machine *m, const crowd *active)
     if (!enter_loop(m, op, active, &inside))
         return false;
     for (; inside.n; next_turn(m, op, &inside)) {
-        if (op->kind == TN_FOR_GRID)
+        bool cta = op->kind == TN_FOR_GRID && !m->one_cta;
+        if (cta)
             begin_cta(m);
-        if (!run_block(m, op->region[0], &inside))
+        if (!run_block(m, op->region[0], &inside) || (cta && !end_cta(m)))
             return false;
     }
     return true;
@@ -553,6 +596,123 @@ static bool run_while(machine *m, const crowd *active)
             return false;
     }
 }
+
+/* ---- two blocks at once ---- */
+
+/* One block of roles, run by an operating system's thread of its own, though never two at once: whose turn it is runs, until it can't go on. */
+typedef struct role {
+    machine m;
+    const tn_lblock *block;
+    crowd all;
+    struct stage *stage;
+    int number;
+    bool ended;
+    jmp_buf no_memory; /* where an allocation of this thread's leaves to */
+    bool out_of_memory;
+} role;
+
+typedef struct stage {
+    pthread_mutex_t mutex;
+    pthread_cond_t passed;
+    int turn;
+    bool failed;
+    jmp_buf *on_oom; /* who is told in the end; NULL: the process ends */
+    role role[2];
+} stage;
+
+static int role_of(const machine *m) { return m->role ? m->role->number : 0; }
+
+static void take_turn(role *r)
+{
+    stage *s = r->stage;
+    pthread_mutex_lock(&s->mutex);
+    while (s->turn != r->number)
+        pthread_cond_wait(&s->passed, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+    if (s->on_oom)
+        r->m.arena->on_oom = r->m.func->session->arena.on_oom = &r->no_memory;
+}
+
+static void pass_turn(role *r)
+{
+    stage *s = r->stage;
+    pthread_mutex_lock(&s->mutex);
+    s->turn = 1 - r->number;
+    pthread_cond_broadcast(&s->passed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static tn_lturn yield_turn(void *context)
+{
+    machine *m = context;
+    role *r = m->role;
+    if (!r || r->stage->role[1 - r->number].ended)
+        return TN_TURN_NOBODY;
+    pass_turn(r);
+    take_turn(r);
+    if (!r->stage->failed)
+        return TN_TURN_BACK;
+    m->status = r->stage->role[1 - r->number].m.status;
+    return TN_TURN_FAILED;
+}
+
+static void *run_role(void *context)
+{
+    role *r = context;
+    take_turn(r);
+    if (r->stage->on_oom && setjmp(r->no_memory)) {
+        r->out_of_memory = true;
+        r->m.status = TN_NO_MEMORY;
+    } else if (!r->stage->failed) {
+        run_block(&r->m, r->block, &r->all);
+    }
+    r->stage->failed |= r->m.status != TN_OK;
+    r->ended = true;
+    pass_turn(r);
+    return NULL;
+}
+
+static void set_role(machine *m, stage *s, int number)
+{
+    role *r = &s->role[number];
+    int first = number ? (int)m->op->number.i : 0, end = number ? m->threads : (int)m->op->number.i;
+    *r = (role){.m = *m, .block = m->op->region[number], .stage = s, .number = number};
+    r->all.n = r->m.together = end - first;
+    r->m.role = r;
+    for (int t = first; t < end; t++)
+        r->all.thread[t - first] = (uint16_t)t;
+}
+
+static bool run_roles(machine *m)
+{
+    stage *s = TN_NEW(m->arena, stage);
+    pthread_t second;
+    *s = (stage){.mutex = PTHREAD_MUTEX_INITIALIZER, .passed = PTHREAD_COND_INITIALIZER, .turn = 1, .on_oom = m->arena->on_oom};
+    for (int i = 0; i < 2; i++)
+        set_role(m, s, i);
+    if (pthread_create(&second, NULL, run_role, &s->role[1]))
+        return STOP(m, TN_NO_MEMORY, "no thread for its second block");
+    run_role(&s->role[0]);
+    pthread_join(second, NULL);
+    m->arena->on_oom = m->func->session->arena.on_oom = s->on_oom;
+    for (int i = 0; i < 2; i++) {
+        m->status = m->status ? m->status : s->role[i].m.status;
+        if (s->role[i].out_of_memory)
+            longjmp(*s->on_oom, 1);
+    }
+    tn_races_barrier(m->races);
+    return m->status == TN_OK;
+}
+
+static bool has_roles(const tn_lblock *block)
+{
+    for (const tn_lop *op = block->first; op; op = op->next)
+        if (op->code == TN_L_roles)
+            return true;
+    return false;
+}
+
+/* ---- one operation ---- */
 
 static bool run_op(machine *m)
 {
@@ -634,7 +794,7 @@ static bool run_for_all(machine *m, const crowd *active)
     case TN_L_while:
         return run_while(m, active);
     case TN_L_roles:
-        return STOP(m, TN_UNSUPPORTED, "two blocks at once have no meaning here");
+        return run_roles(m);
     case TN_L_barrier:
         return run_barrier(m, active);
     case TN_L_lane_xor:
@@ -670,7 +830,7 @@ static void bind_parameter(machine *m, size_t i, const tn_loop_arg *buffers, con
 {
     const tn_lvalue *param = m->func->params.at[i];
     if (param->type.buffer) {
-        place *p = m->cells[param->id].places = TN_NEW(&m->arena, place);
+        place *p = m->cells[param->id].places = TN_NEW(m->arena, place);
         *p = (place){.data = buffers[i].data, .elements = buffers[i].elements};
         return;
     }
@@ -680,20 +840,28 @@ static void bind_parameter(machine *m, size_t i, const tn_loop_arg *buffers, con
 
 tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, const int64_t *indices)
 {
-    machine m = {.func = func, .threads = tn_max(func->threads, 1)};
-    m.arena.on_oom = func->session->arena.on_oom;
-    m.cells = TN_NEW_ARRAY(&m.arena, cell, func->next_id);
+    tn_arena arena = {.on_oom = func->session->arena.on_oom};
+    tn_races races;
+    tn_lboxes boxes;
+    int threads = tn_max(func->threads, 1);
+    machine m = {.func = func, .arena = &arena, .threads = threads, .together = threads, .races = &races, .boxes = &boxes, .op = func->body->first};
+    m.one_cta = func->persistent || has_roles(func->body);
+    m.cells = TN_NEW_ARRAY(&arena, cell, func->next_id);
     size_t bytes = (size_t)tn_loop_shared_bytes(func);
-    m.shared = tn_alloc(&m.arena, bytes + 1);
-    tn_races_begin(&m.races, &m.arena, bytes);
-    m.copies = TN_NEW_ARRAY(&m.arena, tn_lcopies, (size_t)m.threads);
+    m.shared = tn_alloc(&arena, bytes + 1);
+    tn_races_begin(&races, &arena, bytes);
+    m.copies = TN_NEW_ARRAY(&arena, tn_lcopies, (size_t)m.threads);
+    const char *fault = tn_lboxes_begin(&boxes, &arena, func, m.shared, indices);
     for (size_t i = 0; i < func->params.len; i++)
         bind_parameter(&m, i, buffers, indices);
     crowd all = {.n = m.threads};
     for (int t = 0; t < m.threads; t++)
         all.thread[t] = (uint16_t)t;
     begin_cta(&m);
-    run_block(&m, func->body, &all);
-    tn_arena_free(&m.arena);
+    if (fault)
+        m.status = tn_error(func->session, TN_INVALID, TN_NO_LOC, "kernel @%s: %s", func->name, fault);
+    else if (run_block(&m, func->body, &all))
+        end_cta(&m);
+    tn_arena_free(&arena);
     return m.status;
 }

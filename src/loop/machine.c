@@ -1,5 +1,5 @@
 /* Instructions of GPUs: what they take, and what they mean, thread by thread. */
-#include "loop/machine.h"
+#include "loop/boxes.h"
 
 #include <string.h>
 
@@ -257,5 +257,4 @@ int tn_l_part_bytes(const tn_lpart *part)
     return part->kind == TN_PART_REG && part->dtype != TN_NO_DTYPE ? part->size * tn_dtype_bits(part->dtype) / 8 : part->size;
 }
 
-bool tn_l_has_meaning(const tn_linstruction *instruction) { return meanings[instruction - instructions] != NULL; }
 bool tn_l_run_instruction(const tn_lrun *run) { return meanings[run->instruction - instructions](run); }

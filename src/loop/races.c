@@ -18,6 +18,12 @@ void tn_races_new_cta(tn_races *races)
     races->cta++;
 }
 
+void tn_races_forget(tn_races *races, size_t byte, size_t n)
+{
+    for (size_t i = byte; i < byte + n; i++)
+        races->shared[i].written = 0;
+}
+
 bool tn_races_written(const tn_races *races, size_t byte, size_t n)
 {
     for (size_t i = byte; i < byte + n; i++)

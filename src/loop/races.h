@@ -28,6 +28,7 @@ typedef struct tn_races {
 void tn_races_begin(tn_races *races, tn_arena *arena, size_t shared_bytes);
 void tn_races_barrier(tn_races *races);
 void tn_races_new_cta(tn_races *races); /* shared memory is unwritten again */
+void tn_races_forget(tn_races *races, size_t byte, size_t n); /* these bytes of it are */
 bool tn_races_written(const tn_races *races, size_t byte, size_t n);
 /* Notes that the thread touches n bytes of shared memory, or the element at an address. Gives another thread that this races with, or -1. */
 int tn_races_shared(tn_races *races, size_t byte, size_t n, int thread, tn_touch how);
