@@ -398,20 +398,19 @@ static void test_position(void **state)
 }
 
 /* Damaged texts are refused or read, never worse. */
-static void test_damage(void **state)
+static void damage(const char *whole, int rounds)
 {
-    (void)state;
-    size_t len = strlen(everything);
+    size_t len = strlen(whole);
     uint64_t random = 7;
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < rounds; i++) {
         tn_session session = {0};
-        char *text = tn_strdup(&session.arena, everything);
+        char *text = tn_strdup(&session.arena, whole);
         size_t n = len;
         if (i % 3 == 0)
             n = next_random(&random) % len;
         for (int k = 0; k < 1 + i % 4; k++)
             text[next_random(&random) % len] =
-                i % 2 ? (char)next_random(&random) : everything[next_random(&random) % len];
+                i % 2 ? (char)next_random(&random) : whole[next_random(&random) % len];
         char *exact = malloc(n + 1); /* its own block, so that reading past the end shows */
         memcpy(exact, text, n);
         tn_lfuncs funcs = {0};
@@ -420,6 +419,15 @@ static void test_damage(void **state)
         free(exact);
         tn_arena_free(&session.arena);
     }
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    damage(everything, 4000);
+    damage("kernel @k(%x: global bf16 readonly align 16, %n: index, %k: index of i32, %end: index) threads 128 persistent 2 {\n"
+           "  map %t: bf16 of %x at 8*n sizes (k, ceildiv(n, 4), min(n, 16), 3, mod(n, 7)) strides (k, 4*k, floordiv(k, 2), 16) box (64, 1, 8, 3, 1) swizzle 128\n"
+           "  map %u: bf16 of %x at 0 sizes (n) box (8)\n  %a = address %u : index\n}\n", 4000);
 }
 
 static void test_deep_nesting(void **state)
