@@ -119,7 +119,7 @@ static bool bound_axis(access *a, const form_term *t, form *rest)
             return false;
         b->upper[b->nupper] = *rest;
         b->nupper += rest->n > 0 || rest->base->lo < a->type->extent[t->atom.axis[0]].size; /* else always */
-    } else if (!recover_not_negative(a->R, rest)) {
+    } else if (!recover_not_negative(a->R, rest) || !recover_form_there(a->R, rest)) {
         if (b->nlower == MAX_BOUNDS)
             return false;
         negate(a->R, rest);
@@ -505,24 +505,6 @@ static bool describe(access *a, tn_tvalue *mask)
     return true;
 }
 
-/* Every element of it exists. */
-static bool surely_there(const tn_tvalue *v, int depth)
-{
-    const tn_top *op = v->def;
-    if (!op) /* what enters a region is frozen */
-        return true;
-    if (op->code == TN_T_load)
-        return op->view->padded;
-    if (op->code == TN_T_load_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic)
-        return op->code == TN_T_load_ptr && op->noperands == 1 && depth && surely_there(op->operand[0], depth - 1);
-    if (op->nregions)
-        return op->code != TN_T_scan && op->code != TN_T_sort;
-    for (int i = 0; i < op->noperands; i++)
-        if (!depth || !surely_there(op->operand[i], depth - 1))
-            return false;
-    return true;
-}
-
 static void set_view(recover *R, tn_top *op, const access *a, const tn_view *view)
 {
     op->view = view;
@@ -554,7 +536,7 @@ static bool rewrite_load(recover *R, access *a)
     tn_top *op = a->op;
     tn_tvalue *other = op->noperands > 2 ? op->operand[2] : NULL;
     const tn_number *padding = other ? recover_constant_of(other) : NULL;
-    if (other && !padding && !(surely_there(op->operand[1], 16) && surely_there(op->operand[0], 16)))
+    if (other && !padding && !(recover_there(R, op->operand[1]) && recover_there(R, op->operand[0])))
         return refuse(a, "`other` is no number, and the mask or the address may be absent");
     if (!describe(a, op->noperands > 1 ? op->operand[1] : NULL))
         return false;
@@ -633,13 +615,14 @@ tn_status tn_tile_recover(tn_kernel *kernel)
     tn_tile_walk(kernel->body, find_parameter, &unbound);
     if (unbound) /* of kernels whose extents a schedule gives: they come with views */
         return TN_OK;
-    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = R.views = R.names = R.became = R.accesses = empty;
+    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
+    R.views = R.names = R.became = R.accesses = empty;
     recover_number_operations(&R);
     recover_collect_facts(&R);
     tn_tile_walk(kernel->body, rewrite, &R);
     recover_remainders(&R);
     tn_remove_dead(kernel); /* pointers that loops carry for nobody now: values move, so what is known by their addresses is forgotten */
-    R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.assumed = empty;
+    R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
     recover_operands(&R);
     recover_folds(&R);
     drop_views(&R, views);

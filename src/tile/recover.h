@@ -16,7 +16,8 @@ typedef struct form_term {
     tn_dim coef;
 } form_term;
 
-/* An integer tile as base + sum of coef * atom, in exact arithmetic: what wraps in its type is an atom, but for signed types of at least 32 bits. */
+/* An integer tile as base + sum of coef * atom, in exact arithmetic: what wraps in its type is an atom, but for signed types of at least 32 bits. It is there where
+ * all its atoms are: an atom that may be absent never cancels. */
 enum { FORM_TERMS = 16 };
 typedef struct form {
     tn_dim base;
@@ -45,7 +46,7 @@ typedef struct recover {
     int depth; /* of the search */
     tn_map made;         /* text of an operation -> its value */
     tn_map projected;    /* value and axes -> value */
-    tn_map forms, pointers, spans, varies, solutions;
+    tn_map forms, pointers, spans, varies, solutions, there;
     tn_map assumed;      /* values and symbols that a fact of the kernel says are not negative */
     tn_map views;        /* text of a view -> view */
     tn_map names;        /* buffer + 1 -> how many views of it were named */
@@ -128,6 +129,8 @@ bool recover_unit_map(const tn_ttype *from, const tn_ttype *to, int *map);
 const form *recover_form(recover *R, tn_tvalue *v);
 const pointer_form *recover_pointer(recover *R, tn_tvalue *v);
 span recover_span(recover *R, const tn_tvalue *v);
+bool recover_there(recover *R, const tn_tvalue *v); /* proven: no element of it is absent */
+bool recover_form_there(recover *R, const form *f); /* the same of all that it adds up */
 bool recover_not_negative(recover *R, const form *f); /* proven */
 form recover_constant(recover *R, int64_t value);
 bool recover_add(recover *R, form *f, const form *g, tn_dim scale); /* f += scale * g; false: too many terms, f is spoilt */

@@ -98,6 +98,45 @@ static bool same_atom(const atom *a, const atom *b)
     return a->value == b->value && a->naxes == b->naxes && memcmp(a->axis, b->axis, sizeof a->axis[0] * (size_t)a->naxes) == 0;
 }
 
+/* What enters a region is frozen. */
+static bool compute_there(recover *R, const tn_tvalue *v)
+{
+    const tn_top *op = v->def;
+    if (!op)
+        return true;
+    if (op->code == TN_T_load)
+        return op->view->padded;
+    if (op->code == TN_T_atomic_ptr || op->code == TN_T_atomic || (op->code == TN_T_load_ptr && op->noperands == 2))
+        return false;
+    if (op->nregions)
+        return op->code != TN_T_scan && op->code != TN_T_sort;
+    for (int i = 0; i < op->noperands; i++)
+        if (!recover_there(R, op->operand[i]))
+            return false;
+    return true;
+}
+
+bool recover_there(recover *R, const tn_tvalue *v)
+{
+    enum { YES = 1, NO };
+    uintptr_t known = (uintptr_t)tn_map_get(&R->there, TN_KEY(v));
+    if (known)
+        return known == YES;
+    R->depth++;
+    bool there = R->depth < MAX_DEPTH && compute_there(R, v);
+    R->depth--;
+    *tn_map_at(&R->there, TN_KEY(v)) = (void *)(uintptr_t)(there ? YES : NO);
+    return there;
+}
+
+bool recover_form_there(recover *R, const form *f)
+{
+    for (int i = 0; i < f->n; i++)
+        if (f->term[i].atom.value && !recover_there(R, f->term[i].atom.value))
+            return false;
+    return true;
+}
+
 static bool add_term(recover *R, form *f, const atom *a, tn_dim coef)
 {
     int i = 0;
@@ -110,6 +149,8 @@ static bool add_term(recover *R, form *f, const atom *a, tn_dim coef)
     if (!add_dims(R, f->term[i].coef, coef, &f->term[i].coef))
         return false;
     if (tn_dim_is(f->term[i].coef, 0)) {
+        if (a->value && !recover_there(R, a->value))
+            return false;
         memmove(&f->term[i], &f->term[i + 1], sizeof f->term[0] * (size_t)(f->n - i - 1));
         f->n--;
     }
@@ -708,7 +749,7 @@ static bool form_of_carried(recover *R, tn_tvalue *v, form *f)
     if (s->state != FOUND)
         return false;
     *f = *recover_form(R, loop->operand[3 + i]);
-    return add_turns(R, f, loop, s, after);
+    return recover_form_there(R, f) && recover_form_there(R, &s->delta) && add_turns(R, f, loop, s, after); /* the loop carries 0 for what is absent */
 }
 
 static bool compute_form(recover *R, tn_tvalue *v, form *f)
@@ -815,6 +856,8 @@ static pointer_form carried_pointer(recover *R, tn_tvalue *v)
     if (s->state != FOUND)
         return no_pointer("the loop changes the pointer by an amount that it changes too, or that is not the same for all elements");
     pointer_form p = *recover_pointer(R, loop->operand[3 + i]);
+    if (!p.why && !(recover_form_there(R, &p.offset) && recover_form_there(R, &s->delta)))
+        return no_pointer("the loop carries a pointer whose offset may be absent");
     return p.why || add_turns(R, &p.offset, loop, s, after) ? p : no_pointer("the offset has too many parts");
 }
 
