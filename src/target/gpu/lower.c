@@ -296,8 +296,11 @@ static void lower_turn(lower *L, tn_lbuilder *in, const tn_top *op, tn_lvalue *i
     lower_close(L, s);
 }
 
-static void load_turns(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *index, tn_lvalue *step, const ahead *a)
+/* Where there are turns left: what was touched before counts behind it too, for a barrier among the loads is not met where there are none. */
+static void load_turns(lower *L, tn_lbuilder *at, const tn_top *op, tn_lvalue *index, tn_lvalue *step, tn_lvalue *end, const ahead *a)
 {
+    tn_lbuilder some = tn_l_in(at, tn_l_if(at, tn_l_fn2(at, TN_S_lt, index, end))->region[0]), *b = &some;
+    region all = gpu_enter(L);
     for (int u = 0; u < a->turns; u++) {
         scope s = lower_open(L);
         region r = gpu_enter(L);
@@ -307,6 +310,8 @@ static void load_turns(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *in
         gpu_leave(L, NULL, r);
         lower_close(L, s);
     }
+    for (size_t i = 0; i < all.nbefore; i++)
+        TN_PUSH(&L->arena, &GPU(L)->touched, all.before[i]);
 }
 
 static bool new_ahead(lower *L, tn_lbuilder *b, ahead *a)
@@ -331,10 +336,8 @@ static void lower_loop(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *lo
     tn_lvalue *all = tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, a->turns));
     if (!new_ahead(L, b, a))
         return;
-    if (a->n) {
-        tn_lbuilder some = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, lo, hi))->region[0]);
-        load_turns(L, &some, op, lo, step, a);
-    }
+    if (a->n)
+        load_turns(L, b, op, lo, step, hi, a);
     tn_lop *loop = tn_l_for(b, "i", lo, hi, all, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *index = loop->region[0]->arg;
@@ -348,9 +351,7 @@ static void lower_loop(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *lo
         for (int u = 0; u < a->turns; u++)
             for (int i = 0; i < a->n; i++)
                 copy_registers(&in, &a->load[i]->result->type, now.place[u][i], a->place[u][i]);
-        tn_lvalue *next = tn_l_fn2(&in, TN_S_add, index, all);
-        tn_lbuilder more = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_lt, next, hi))->region[0]);
-        load_turns(L, &more, op, next, step, a);
+        load_turns(L, &in, op, tn_l_fn2(&in, TN_S_add, index, all), step, hi, a);
     }
     for (int u = 0; u < a->turns && L->status == TN_OK; u++) {
         region turn = gpu_enter(L);
