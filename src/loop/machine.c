@@ -214,7 +214,7 @@ enum { R = TN_PART_R, W = TN_PART_W, RW = R | W };
 #define SHARED(how, n) {TN_PART_SHARED, how, TN_NO_DTYPE, n}
 #define TILE(dtype) {TN_PART_TILE, R, TN_##dtype, 0}
 #define GLOBAL(how, n) {TN_PART_GLOBAL, how, TN_NO_DTYPE, n}
-#define MAP {TN_PART_MAP, R, TN_NO_DTYPE, 0}
+#define MAP(how) {TN_PART_MAP, how, TN_NO_DTYPE, 0}
 #define NUMBER {TN_PART_NUMBER, R, TN_NO_DTYPE, 0}
 #define CONSTANT {TN_PART_CONSTANT, R, TN_NO_DTYPE, 0}
 static const tn_linstruction instructions[] = {

@@ -186,6 +186,19 @@ static bool check_warp_op(verifier *v)
     return (op->code == TN_L_lane_xor || check_index(v, 1, "lane")) && check_result(v, x);
 }
 
+static bool check_readonly(verifier *v, const tn_lvalue *buffer);
+
+static bool check_map_part(verifier *v, const tn_lpart *part, int at)
+{
+    const tn_lvalue *x = v->op->operand[at];
+    if (!x->type.buffer || x->type.space != TN_SPACE_MAP)
+        return BAD(v, "L3: operand %d is a map, found %s", at, type_text(v, x->type));
+    for (size_t i = 0; part->how & TN_PART_W && i < v->func->maps.len; i++)
+        if (v->func->maps.at[i].value == x)
+            return check_readonly(v, v->func->maps.at[i].buffer);
+    return true;
+}
+
 static bool check_part(verifier *v, const tn_lpart *part, int at)
 {
     static const tn_space spaces[] = {[TN_PART_REG] = TN_SPACE_REG, [TN_PART_SHARED] = TN_SPACE_SHARED, [TN_PART_TILE] = TN_SPACE_SHARED, [TN_PART_GLOBAL] = TN_SPACE_GLOBAL};
@@ -196,7 +209,7 @@ static bool check_part(verifier *v, const tn_lpart *part, int at)
         return check_index(v, at, "number");
     tn_ltype x = v->op->operand[at]->type;
     if (part->kind == TN_PART_MAP)
-        return (x.buffer && x.space == TN_SPACE_MAP) || BAD(v, "L3: operand %d is a map, found %s", at, type_text(v, x));
+        return check_map_part(v, part, at);
     if (!x.buffer || x.space != spaces[part->kind] || x.lanes != 1 || (part->dtype && x.dtype != part->dtype))
         return BAD(v, "L3: operand %d is a %s buffer%s%s, found %s", at, tn_space_text(spaces[part->kind]), part->dtype ? " of " : "",
                    part->dtype ? tn_dtype_text(part->dtype) : "", type_text(v, x));

@@ -311,6 +311,24 @@ static void executables_have_maps(void **state)
     assert_true(!fake->pushed && !fake->modules && !fake->retained && !fake->told_inside && !fake->memory);
 }
 
+/* What instructions do through a map, wherever they stand. */
+static void uses_are_found(void **state)
+{
+    (void)state;
+    kernel k = make("kernel @k(%x: global f32, %y: global f32, %n: index, %begin: index, %end: index) threads 128 {\n"
+                    "  map %a: f32 of %x at 0 sizes (n) box (64)\n  map %b: f32 of %x at 4 sizes (n) box (64)\n"
+                    "  map %c: f32 of %y at 0 sizes (n) box (64)\n  map %d: f32 of %y at 4 sizes (n) box (64)\n"
+                    "  %s = alloc 64 at 0 : shared f32\n  %r = alloc 1 at 256 : shared u64\n"
+                    "  machine @box_prefetch %c\n  machine @box_prefetch %d\n  machine @box_store_1 %a, %begin, %s[0]\n"
+                    "  for %i = %begin to %end step 1 grid {\n    for %j = 0 to %n step 1 {\n      machine @box_load_1 %s[0], %b, %i, %r[0]\n"
+                    "      machine @box_load_1 %s[0], %c, %i, %r[0]\n      machine @box_store_1 %c, %j, %s[0]\n    }\n  }\n}\n");
+    const struct { int buffer, how; } wanted[] = {{0, TN_PART_W}, {0, TN_PART_R}, {1, TN_PART_R | TN_PART_W}, {1, 0}};
+    assert_int_equal(k.code->nmaps, 4);
+    for (int i = 0; i < 4; i++)
+        assert_true(k.code->map[i].buffer == wanted[i].buffer && k.code->map[i].how == wanted[i].how);
+    free_test_session(k.session);
+}
+
 /* ---- the cache ------------------------------------------------------------------------------------------------------------------ */
 
 static bool kept(kernel *k, const char *folder, const char *key, tn_code *out)
@@ -385,6 +403,6 @@ int main(void)
     fake->most_threads = 512;
     const struct CMUnitTest tests[] = {cmocka_unit_test(maps_are_made_of_sizes), cmocka_unit_test(types_have_numbers),           cmocka_unit_test(empty_views_are_nowhere),
                                        cmocka_unit_test(bad_views_are_refused),  cmocka_unit_test(old_drivers_have_none),        cmocka_unit_test(blocks_are_as_many_as_wanted),
-                                       cmocka_unit_test(executables_have_maps),  cmocka_unit_test(code_keeps_its_maps)};
+                                       cmocka_unit_test(executables_have_maps),  cmocka_unit_test(uses_are_found), cmocka_unit_test(code_keeps_its_maps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

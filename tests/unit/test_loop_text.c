@@ -345,6 +345,7 @@ static const refusal map_refusals[] = {
     {"map %t: f32 of %x at 0 sizes (n) box (4)\n%a = load %t[%n] : f32", "L3: a map is no memory"},
     {"map %t: f32 of %x at 0 sizes (n) box (4)\nprefetch %t[%n]", "L3: a map is no memory"},
     {"map %t: f32 of %x at 0 sizes (n) box (4)\n%a = alloc 1 : map f32", "unknown element type `map`"},
+    {"map %t: f32 of %x at 0 sizes (n) box (4)\n%s = alloc 4 at 0 : shared f32\nmachine @box_store_1 %t, %n, %s[0]", "L3: the buffer is readonly"},
     {"map %t: f32 of %x at 0 sizes (n) box (4)\nmachine @copy_commit %t", "L2: @copy_commit takes 0 operands, found 1"},
 };
 
