@@ -228,10 +228,51 @@ static void test_roles(void **state)
     tn_arena_free(&session.arena);
 }
 
+/* ---- a product ---- */
+
+/* The kernel of tests/lit/gpu/roles.tn, as it stands and behind the passes: sizes that are no multiples of its tiles, a part of the grid. */
+static void test_product(void **state)
+{
+    (void)state;
+    enum { M = 130, N = 136, K = 136 };
+    static uint16_t a[M * K], b[N * K], c[M * N];
+    tn_session session = {0};
+    tn_file file;
+    tn_lfuncs funcs = {0};
+    assert_int_equal(tn_file_map(&session, TENON_SOURCE_DIR "/tests/lit/gpu/roles.tn", &file), TN_OK);
+    assert_int_equal(tn_loop_parse(&session, "roles.tn", (const char *)file.data, file.size, &funcs), TN_OK);
+    tn_file_unmap(&file);
+    for (int i = 0; i < M * K; i++)
+        tn_number_store(TN_BF16, a, i, (tn_number){.f = (i * 7 + i / K) % 5 - 2});
+    for (int i = 0; i < N * K; i++)
+        tn_number_store(TN_BF16, b, i, (tn_number){.f = (i * 3 + i / K) % 7 - 3});
+    for (int optimised = 0; optimised < 2; optimised++) {
+        memset(c, 0xff, sizeof c);
+        if (optimised)
+            run_passes(funcs.at[0], tn_loop_pipeline, &(tn_pass_options){.vector = {.bits = 128, .registers = 255, .fma = true, .most_lanes = 16}});
+        if (tn_loop_interpret(funcs.at[0], (tn_loop_arg[]){{a, M * K}, {b, N * K}, {c, M * N}}, (int64_t[]){M, N, K, 1 - optimised, 3}) != TN_OK) {
+            tn_print_diags(&session, stderr);
+            fail();
+        }
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                double sum = 0;
+                for (int k = 0; k < K; k++)
+                    sum += tn_number_load(TN_BF16, a, i * K + k).f * tn_number_load(TN_BF16, b, j * K + k).f;
+                int tile = i / 128 * 2 + j / 128;
+                uint16_t want = 0xffff;
+                if (tile >= 1 - optimised && tile < 3)
+                    tn_number_store(TN_BF16, &want, 0, tn_number_from_double(TN_BF16, sum));
+                assert_int_equal(c[i * N + j], want);
+            }
+    }
+    tn_arena_free(&session.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_boxes), cmocka_unit_test(test_wrong_boxes), cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_ring), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_boxes), cmocka_unit_test(test_wrong_boxes), cmocka_unit_test(test_roles), cmocka_unit_test(test_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
