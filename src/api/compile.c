@@ -29,6 +29,7 @@ typedef struct compilation {
     const tn_compile_options *options;
     const tn_machine *machine;
     int threads, device;
+    tn_numerics numerics;
     tn_program *program;
     double graph_seconds, fuse_seconds;
 } compilation;
@@ -88,6 +89,7 @@ static tn_status optimize(compilation *c)
     tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
     if (status != TN_OK)
         return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
+    c->numerics = options.numerics;
     double start = tn_seconds();
     TN_TRY(tn_opt_run(c->session, c->graph, c->options->passes, &options));
     c->graph_seconds = tn_seconds() - start;
@@ -96,7 +98,7 @@ static tn_status optimize(compilation *c)
 
 static tn_status fuse(compilation *c)
 {
-    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse")};
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics};
     double start = tn_seconds();
     TN_TRY(tn_fuse_check(c->graph));
     c->program = TN_NEW(&c->session->arena, tn_program);

@@ -467,14 +467,20 @@ static tn_tvalue *emit_point(emitter *E, demand *d)
 {
     const tn_op *op = d->op;
     tn_scalar fn = tn_op_scalar(op);
+    if (d->passes)
+        return emit_operand(E, d, d->passes - 1);
     if (fn != TN_SCALAR_NONE) {
         tn_tvalue *x[3];
-        for (int i = 0; i < op->noperands; i++)
+        for (int i = 0; i < op->noperands; i++) {
             x[i] = emit_operand(E, d, i);
+            x[i] = d->wide ? tn_t_cast(&E->b, x[i], fuse_accumulator(x[i]->type.dtype)) : x[i];
+        }
         return emit_scalar_fn(&E->b, op, x);
     }
     switch (op->code) {
     case TN_OP_convert:
+        if (d->wide)
+            return tn_t_cast(&E->b, emit_operand(E, d, 0), fuse_accumulator(op->result->type.dtype));
         return emit_convert(E, op, emit_operand(E, d, 0));
     case TN_OP_reduce_precision:
         return emit_reduce_precision(E, op, emit_operand(E, d, 0));
@@ -544,10 +550,10 @@ static void store_local(emitter *E, const demand *d, tn_tvalue *value);
 tn_tvalue *emit_demand(emitter *E, demand *d)
 {
     bool full = in_full_phase(E), row = is_row_value(E->g, d);
-    if (d == E->g->product_demand || (E->g->kind == GROUP_FOLD && is_reduction_op(d->op))) {
-        tn_tvalue **results = tn_map_get(&E->folds, TN_KEY(d));
+    tn_tvalue **results = E->g->kind == GROUP_POINT ? NULL : tn_map_get(&E->folds, TN_KEY(d)), *narrow;
+    if (results || d == E->g->product_demand || (E->g->kind == GROUP_FOLD && is_reduction_op(d->op))) {
         assert(results && "a reduction is emitted before its users");
-        return full ? spread_row(E, results[0]) : results[0];
+        return full && E->g->kind == GROUP_FOLD ? spread_row(E, results[0]) : results[0];
     }
     if (d->tile && d->phase == E->phase)
         return d->tile;
@@ -558,6 +564,8 @@ tn_tvalue *emit_demand(emitter *E, demand *d)
         d->phase = E->phase;
         return d->tile;
     }
+    if (E->attend && (narrow = attend_demand(E, d)))
+        return narrow;
     tn_tvalue *v = emit_point(E, d);
     if (full && d->local != NOT_KEPT && d->last_phase < 0) {
         v = v->type.rank == E->rank ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), NULL);
@@ -680,7 +688,7 @@ tn_tvalue *emit_scalar_region(emitter *E, tn_tbuilder *b, const tn_block *region
 
 /* ---- reductions --------------------------------------------------------------------------------------------------------------------------- */
 
-static tn_scalar region_fn(const tn_block *region)
+tn_scalar fuse_region_fn(const tn_block *region)
 {
     const tn_op *op = region->first;
     if (region->nargs != 2 || !op || op->next != region->last || op->noperands != 2 || tn_operand(region->last, 0) != op->result)
@@ -814,7 +822,7 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     tn_tvalue *x[16];
     for (int i = 0; i < n; i++)
         x[i] = emit_full_tile(E, reduction_element(E, d, i));
-    tn_scalar fn = depthwise ? TN_S_add : region_fn(op->region[0]);
+    tn_scalar fn = depthwise ? TN_S_add : fuse_region_fn(op->region[0]);
     tn_number identity[16];
     tn_dtype acc = x[0]->type.dtype;
     if (fn != TN_SCALAR_NONE)
@@ -935,7 +943,7 @@ void fuse_merge_dims(fuser *F, group *g)
 {
     for (int at = 0; at + 1 < g->ndims; at++) {
         int a = g->order[at], b = g->order[at + 1];
-        if (g->dim[a].fold != g->dim[b].fold)
+        if (g->dim[a].fold != g->dim[b].fold || g->dim[a].whole || g->dim[b].whole)
             continue;
         merge_check c = {g, a, b, !coordinates_are_values(g, a, b)};
         if (c.ok)
@@ -1266,7 +1274,9 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
 
 void fuse_emit_group(fuser *F, tn_steps *steps, group *g)
 {
-    if (g->kind == GROUP_PRODUCT)
+    if (g->kind == GROUP_ATTENTION)
+        fuse_emit_attention(F, steps, g);
+    else if (g->kind == GROUP_PRODUCT)
         fuse_emit_product(F, steps, g);
     else if (g->kind == GROUP_FOLD)
         emit_fold_group(F, steps, g);

@@ -341,7 +341,7 @@ tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *o
     out->session = session;
     out->graph = graph;
     fuser state = {.session = session, .program = out, .options = options, .arena = &arena}, *F = &state;
-    F->demands.arena = F->roots.arena = F->locations.arena = F->packed.arena = F->wanted.arena = &arena;
+    F->demands.arena = F->roots.arena = F->locations.arena = F->packed.arena = F->wanted.arena = F->declined.arena = &arena;
     for (int i = 0; i < graph->body->nargs; i++) {
         const tn_value *v = graph->body->arg[i];
         int buffer = fuse_buffer(F, TN_B_INPUT, &v->type, v->name);

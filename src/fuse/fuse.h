@@ -5,6 +5,7 @@
 #ifndef TN_FUSE_H
 #define TN_FUSE_H
 
+#include "opt/opt.h"
 #include "tile/tile.h"
 
 typedef enum tn_pbuffer_kind { TN_B_INPUT, TN_B_OUTPUT, TN_B_CONSTANT, TN_B_TEMP } tn_pbuffer_kind;
@@ -58,6 +59,7 @@ typedef struct tn_program {
 typedef struct tn_fuse_options {
     tn_tile_target target;
     bool no_fusion;    /* one kernel an operation (--passes=-fuse) */
+    tn_numerics numerics;
 } tn_fuse_options;
 
 /* Every operation that has no lowering is reported (TN_UNSUPPORTED, all in one list) before anything is built. */

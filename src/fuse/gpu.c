@@ -247,6 +247,25 @@ gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_d
     return p;
 }
 
+/* ---- attention -------------------------------------------------------------------------------------------------------- */
+
+static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t most)
+{
+    tn_dim d = j >= 0 ? fuse_whole_extent(F, g, j) : tn_dim_const(F->session, 1);
+    return within(pow2_ceil(known(d) ? known(d) : LARGE), least, most);
+}
+
+fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row)
+{
+    const attention *a = g->attention;
+    int64_t bytes = tn_max(tn_dtype_bits(tn_operand(a->values, 0)->type.dtype) / 8, 1), side = bytes > 2 ? PRODUCT_FULL / 2 : PRODUCT_FULL;
+    fuse_attention_tile t = {.M = side_of(F, g, row, FRAGMENT, side), .N = side_of(F, g, a->key, FRAGMENT, side)};
+    t.D = side_of(F, g, a->depth, FRAGMENT, LARGE);
+    t.C = side_of(F, g, a->column, FRAGMENT, LARGE);
+    t.warps = (int)within(t.M / FRAGMENT, 1, 8);
+    return t;
+}
+
 /* ---- kernels of every kind ------------------------------------------------------------------------------------------- */
 
 static void largest_tile(void *context, tn_top *op)

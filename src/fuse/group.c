@@ -50,7 +50,7 @@ bool op_is_point(const tn_op *op)
            op->code == TN_OP_bitcast_convert || op->code == TN_OP_dynamic_update_slice;
 }
 
-static bool is_view_only(const tn_op *op)
+bool op_is_view(const tn_op *op)
 {
     return op->code == TN_OP_reshape || op->code == TN_OP_broadcast_in_dim || op->code == TN_OP_transpose || op->code == TN_OP_slice ||
            op->code == TN_OP_reverse;
@@ -64,7 +64,7 @@ static bool makes_elements(const tn_op *op)
 
 static bool is_cheap(const tn_op *op)
 {
-    if (is_view_only(op) || op->code == TN_OP_convert || op->code == TN_OP_iota || op->code == TN_OP_pad || op->code == TN_OP_dimension)
+    if (op_is_view(op) || op->code == TN_OP_convert || op->code == TN_OP_iota || op->code == TN_OP_pad || op->code == TN_OP_dimension)
         return true;
     tn_scalar fn = tn_op_scalar(op);
     return fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_CHEAP);
@@ -85,7 +85,7 @@ static int wide_operands(const tn_op *op)
 
 static bool may_duplicate(const tn_op *op)
 {
-    return is_view_only(op) || op->code == TN_OP_iota || op->code == TN_OP_dimension || (is_cheap(op) && op->code != TN_OP_pad && wide_operands(op) <= 1);
+    return op_is_view(op) || op->code == TN_OP_iota || op->code == TN_OP_dimension || (is_cheap(op) && op->code != TN_OP_pad && wide_operands(op) <= 1);
 }
 
 /* ---- groups -------------------------------------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ static int new_inputs(const tn_op *op)
 }
 
 /* The demand of op at map m in group g: the same one again if it exists. Maps of the operands are derived here. */
-static demand *add_demand(fuser *F, group *g, const tn_op *op, fmap *m)
+demand *group_demand(fuser *F, group *g, const tn_op *op, fmap *m)
 {
     void **cell = tn_map_at(&F->demands, TN_KEY(op));
     for (demand *d = *cell; d; d = d->next)
@@ -131,7 +131,7 @@ static demand *add_demand(fuser *F, group *g, const tn_op *op, fmap *m)
     return d;
 }
 
-static void derive_all(fuser *F, group *g, demand *d)
+void group_derive(fuser *F, group *g, demand *d)
 {
     for (int i = 0; i < d->nargs; i++)
         d->argmap[i] = derive_operand(F, g, d, i);
@@ -162,7 +162,7 @@ bool reduce_operands_count(const tn_op *op, int *n)
 }
 
 /* Which dims of the group the map's coordinates are, one each, whole; false if it is anything else. */
-static bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
+bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
 {
     bool used[FUSE_DIMS] = {false};
     if (m->guards || m->movement_only || m->repeated)
@@ -186,7 +186,7 @@ static bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_typ
 
 static int add_fold_dim(group *g, tn_dim extent)
 {
-    g->dim[g->ndims] = (gdim){extent, true, false};
+    g->dim[g->ndims] = (gdim){.extent = extent, .fold = true};
     g->order[g->ndims] = g->ndims;
     return g->ndims++;
 }
@@ -254,7 +254,7 @@ static bool reduce_demand(fuser *F, group *g, demand *d)
     int n = op->nresults, naxes, kept[FUSE_DIMS], axes[TN_MAX_RANK], fold[FUSE_DIMS], nkept = 0, k = 0;
     const int64_t *dims = tn_attr_ints(op, TN_A_dimensions, &naxes);
     const tn_type *type = &tn_operand(op, 0)->type;
-    if (g->windowed || g->kind == GROUP_PRODUCT || !map_picks_dims(F, g, d->map, &op->result->type, kept))
+    if (g->windowed || g->kind == GROUP_PRODUCT || g->kind == GROUP_ATTENTION || !map_picks_dims(F, g, d->map, &op->result->type, kept))
         return false;
     tn_dim reduced[TN_MAX_RANK];
     for (int i = 0; i < type->rank; i++) {
@@ -451,7 +451,13 @@ static const char *collect_readings(fuser *F, const tn_op *op, readings *r)
     return r->len ? NULL : "nothing reads its elements";
 }
 
-static void link_users(fuser *F, const tn_op *op)
+fmap *group_only_reading(fuser *F, const tn_op *op, const group *g)
+{
+    readings r = {0};
+    return !collect_readings(F, op, &r) && r.len == 1 && r.at[0].g == g && r.at[0].maps.len == 1 ? r.at[0].maps.at[0] : NULL;
+}
+
+void group_link(fuser *F, const tn_op *op)
 {
     for (const tn_use *use = op->result->uses; use; use = use->next) {
         int i = (int)(use - use->user->operand);
@@ -472,7 +478,7 @@ static void link_users(fuser *F, const tn_op *op)
     }
 }
 
-static void drop_demands(fuser *F, const tn_op *op)
+void group_drop(fuser *F, const tn_op *op)
 {
     void **cell = tn_map_at(&F->demands, TN_KEY(op));
     for (demand *d = *cell; d; d = d->next) {
@@ -501,8 +507,10 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
             return "it is read in too many ways";
         for (size_t k = 0; k < r->at[i].maps.len; k++) {
             fmap *m = r->at[i].maps.at[k];
-            if (m->movement_only && !is_view_only(op) && op->code != TN_OP_convert)
+            if (m->movement_only && !op_is_view(op) && op->code != TN_OP_convert)
                 return "a product reads it";
+            if (g->kind == GROUP_ATTENTION && !is_cheap(op) && op->code != TN_OP_gather)
+                return "it would be computed once for every block of rows of an attention";
             if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
                 return "it would be computed once for every tap of a window";
             if (m->repeated && m->guards && makes_elements(op)) /* they would exist where the window has none */
@@ -513,10 +521,10 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
     }
     for (size_t i = 0; i < r->len; i++)
         for (size_t k = 0; k < r->at[i].maps.len; k++) {
-            demand *d = add_demand(F, r->at[i].g, op, r->at[i].maps.at[k]);
-            derive_all(F, r->at[i].g, d);
+            demand *d = group_demand(F, r->at[i].g, op, r->at[i].maps.at[k]);
+            group_derive(F, r->at[i].g, d);
             if (!point_is_derived(d)) {
-                drop_demands(F, op);
+                group_drop(F, op);
                 return "it cannot be read at the consumer's coordinates";
             }
         }
@@ -527,10 +535,10 @@ static const char *join_one(fuser *F, const tn_op *op, const readings *r, bool (
 {
     if (r->len != 1 || r->at[0].maps.len != 1)
         return "several kernels use it";
-    demand *d = add_demand(F, r->at[0].g, op, r->at[0].maps.at[0]);
+    demand *d = group_demand(F, r->at[0].g, op, r->at[0].maps.at[0]);
     if (derive(F, r->at[0].g, d))
         return NULL;
-    drop_demands(F, op);
+    group_drop(F, op);
     return otherwise;
 }
 
@@ -546,6 +554,8 @@ static bool product_joins(fuser *F, group *g, demand *d)
     return product_demand(F, g, d);
 }
 
+static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_joins(F, g, d) || product_joins(F, g, d); }
+
 static void note_refusal(fuser *F, const tn_op *op, const char *why)
 {
     const tn_op *user = op->nresults && op->result->uses ? op->result->uses->user : NULL;
@@ -558,12 +568,21 @@ static bool make_root(fuser *F, const tn_op *op)
     group *g = fuse_group_new(F, op, type);
     *tn_map_at(&F->roots, TN_KEY(op)) = g;
     fmap *m = map_identity(F, g, type->rank, NULL);
-    demand *d = add_demand(F, g, op, m);
+    demand *d = group_demand(F, g, op, m);
     if (is_reduction(op))
         return reduction_demand(F, g, d);
-    if (tn_op_traits(op->code) & TN_CONTRACTS)
+    if (tn_op_traits(op->code) & TN_CONTRACTS) {
+        if (attention_joins(F, g, d))
+            return true;
+        if (d->group->ndims != type->rank) { /* what an attempt left behind */
+            group_drop(F, op);
+            g = fuse_group_new(F, op, type);
+            *tn_map_at(&F->roots, TN_KEY(op)) = g;
+            d = group_demand(F, g, op, map_identity(F, g, type->rank, NULL));
+        }
         return product_joins(F, g, d);
-    derive_all(F, g, d);
+    }
+    group_derive(F, g, d);
     return point_is_derived(d);
 }
 
@@ -584,7 +603,7 @@ static void want_parts(fuser *F, const tn_op *concat)
 
 static void group_op(fuser *F, const tn_op *op)
 {
-    if (op->code == TN_OP_return || op->code == TN_OP_constant || op_is_special(op))
+    if (op->code == TN_OP_return || op->code == TN_OP_constant || op_is_special(op) || first_demand(F, op))
         return;
     bool unused = true;
     for (int i = 0; i < op->nresults; i++)
@@ -592,16 +611,17 @@ static void group_op(fuser *F, const tn_op *op)
     if (unused)
         return;
     readings r = {0};
-    const char *why = F->options->no_fusion && !is_view_only(op) && op->code != TN_OP_iota ? "fusion is off" : collect_readings(F, op, &r);
+    const char *why = F->options->no_fusion && !op_is_view(op) && op->code != TN_OP_iota ? "fusion is off" : collect_readings(F, op, &r);
     if (!why)
         why = op_is_point(op)      ? join_point(F, op, &r)
               : is_reduction(op)   ? join_one(F, op, &r, reduction_demand, "the consumer's rows are not those of the reduction")
-                                   : join_one(F, op, &r, product_joins, "the consumer does not walk the product's result element by element");
+                                   : join_one(F, op, &r, contraction_joins, "the consumer does not walk the product's result element by element");
     if (!why) {
-        link_users(F, op);
+        group_link(F, op);
         return;
     }
-    note_refusal(F, op, why);
+    const char *known = tn_map_get(&F->declined, TN_KEY(op));
+    note_refusal(F, op, known ? known : why);
     if (op->code == TN_OP_concatenate) {
         want_parts(F, op);
         return;

@@ -60,6 +60,8 @@ struct demand {
     demand **arg;  /* NULL: the operand is stored (or constant) */
     int phase;     /* of `tile` */
     tn_tvalue *tile;
+    bool wide;       /* of an attention's scores: narrow floats are kept in the accumulators' type */
+    int passes;      /* operand + 1 that it passes on as it is: a scale that the scores get in its place */
     int phases;      /* how many different phases asked for it */
     int last_phase;
     int local;       /* kernel buffer that keeps it between phases, or one of these: */
@@ -72,9 +74,20 @@ typedef struct gdim {
     tn_dim extent;
     bool fold;     /* reduced over */
     bool absorbed; /* merged into the dim after it in order */
+    bool whole;    /* an axis of an attention's tiles: never split or merged */
 } gdim;
 
-typedef enum group_kind { GROUP_POINT, GROUP_FOLD, GROUP_PRODUCT } group_kind;
+typedef enum group_kind { GROUP_POINT, GROUP_FOLD, GROUP_PRODUCT, GROUP_ATTENTION } group_kind;
+
+/* softmax(scores(Q K^T)) V: what attention.c found. Values in order of the graph. */
+typedef struct attention {
+    const tn_op *keys;   /* the product of Q and K; operand `query` of it is Q */
+    const tn_op *values; /* the product of weights and V; operand `weights` of it are the weights */
+    int query, weights;
+    demand *keys_demand, *values_demand, *scores; /* scores: what the softmax takes */
+    int key, depth, column; /* dims of the group: keys, what Q K^T contracts, V's columns (-1: one) */
+    double scale;           /* of Q and K, which the scores get */
+} attention;
 
 struct group {
     group_kind kind;
@@ -86,6 +99,7 @@ struct group {
     bool full_root;       /* the root runs over the fold dims too */
     const tn_op *product;
     demand *product_demand;
+    attention *attention;
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
     size_t nops;
@@ -109,6 +123,7 @@ typedef struct fuser {
     tn_map locations; /* value -> location */
     tn_map packed;    /* constant packings by key text -> buffer + 1 */
     tn_map wanted;    /* value -> location chosen before it is computed (concatenation in place) */
+    tn_map declined;  /* op -> why it is not in its user's kernel, found out before the walk came to it */
     int next_kernel;
     TN_VEC(tn_refusal) refusals;
     tn_status status;
@@ -130,6 +145,15 @@ bool op_is_reduce(const tn_op *op);
 bool op_is_special(const tn_op *op);
 const char *op_unsupported(const tn_op *op); /* why, or NULL */
 bool reduce_operands_count(const tn_op *op, int *n);
+bool op_is_view(const tn_op *op); /* its elements are its operand's, elsewhere */
+/* The demand of op at map m: the same one again if it exists. */
+demand *group_demand(fuser *F, group *g, const tn_op *op, fmap *m);
+void group_derive(fuser *F, group *g, demand *d);         /* the maps of its operands */
+fmap *group_only_reading(fuser *F, const tn_op *op, const group *g); /* the one map at which group g alone reads it, else NULL */
+void group_link(fuser *F, const tn_op *op);               /* demands of its users to its own */
+void group_drop(fuser *F, const tn_op *op);               /* its demands */
+/* The group's dim that each coordinate is, -1 for a unit dim; false if it is anything else. */
+bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims);
 
 /* locations and buffers (fuse.c) */
 int fuse_buffer(fuser *F, tn_pbuffer_kind kind, const tn_type *type, const char *name);
@@ -162,6 +186,7 @@ typedef struct emitter {
     int arg_buffer[FUSE_ARGS];       /* program buffer of kernel parameter i */
     int nargs;
     tn_map folds;                    /* reduce op -> tn_tvalue * array of its results (row tiles) */
+    struct attend *attend;           /* in an attention's scores (attend.c); else NULL */
     int row_axes;                    /* leading tile axes that row values have */
     tn_map views;                    /* cache */
     TN_VEC(const tn_op *) ops;
@@ -191,6 +216,7 @@ void emit_grid_dim(emitter *E, int j, int64_t step, int axis);
 tn_tvalue *emit_full_tile(emitter *E, tn_tvalue *v);
 const tn_tensor *fuse_single_constant(const tn_value *v);
 tn_dtype fuse_accumulator(tn_dtype dtype);
+tn_scalar fuse_region_fn(const tn_block *region); /* the one function of a reduction's region that commutes and associates, or TN_SCALAR_NONE */
 /* map.c: splits dim j into j (outer) and a new dim (inner), in all maps. */
 int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner);
 /* product.c */
@@ -198,6 +224,24 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g);
 /* derives the two operands' maps of a product or convolution; appends the contracted dims to the group. False: no lowering in this form. */
 bool product_demand(fuser *F, group *g, demand *d);
 bool conv_is_depthwise(const tn_op *op);
+/* Group dims that dim j stands for: those absorbed into it, then itself. */
+int fuse_parts_of(const group *g, int j, int *parts);
+/* The operand is read at different places for different values of dim j (a constant of one value has strides 0 all the same). */
+bool map_uses(const fmap *m, int j);
+tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factors */
+
+/* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's
+ * elements; false (and g as it was) if it is not one that can be computed without its scores; why is then recorded. */
+bool attention_joins(fuser *F, group *g, demand *d);
+/* Of an attention: rows of queries, keys a turn, the columns of Q and K, and of V, whole; warps: 0 on a CPU. */
+typedef struct fuse_attention_tile {
+    int64_t M, N, D, C;
+    int warps;
+} fuse_attention_tile;
+/* attend.c */
+fuse_attention_tile fuse_cpu_attention(fuser *F, const group *g, int row);
+void fuse_emit_attention(fuser *F, tn_steps *steps, group *g);
+tn_tvalue *attend_demand(emitter *E, demand *d); /* what need not be computed for all scores; NULL: d is computed as it stands */
 
 /* gpu.c: sizes of tiles on a GPU. Dims are the group's; -1: none. */
 typedef struct gpu_tile {
@@ -210,6 +254,7 @@ typedef struct gpu_product {
     int64_t group; /* 0: in order */
 } gpu_product;
 bool fuse_for_gpu(const fuser *F);
+fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row);
 gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned);
 gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row);
 /* Folds along `vector`, and `outer` where two dims are folded, of which a step takes *outer_step; again: what is read is needed by several sweeps. */

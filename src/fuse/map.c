@@ -126,7 +126,7 @@ static void add_guard(fuser *F, fmap *m, const affine *at, tn_dim limit)
 int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner)
 {
     int k = g->ndims++;
-    g->dim[k] = (gdim){inner, g->dim[j].fold, false};
+    g->dim[k] = (gdim){.extent = inner, .fold = g->dim[j].fold};
     g->dim[j].extent = outer;
     int at = 0;
     while (g->order[at] != j)
@@ -191,7 +191,7 @@ static bool affine_divide(fuser *F, group *g, const affine *a, tn_dim inner, tn_
         *r = rest;
         return true;
     }
-    if (!affine_is_dim(a, g->ndims, &j) || g->kind == GROUP_PRODUCT || g->ndims == FUSE_DIMS ||
+    if (!affine_is_dim(a, g->ndims, &j) || g->kind == GROUP_PRODUCT || g->dim[j].whole || g->ndims == FUSE_DIMS ||
         !tn_dim_eq(s, g->dim[j].extent, tn_dim_mul(s, outer, inner)))
         return false;
     int k = fuse_split_dim(F, g, j, outer, inner);

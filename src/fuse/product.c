@@ -17,7 +17,7 @@ static int contract_dim(fuser *F, group *g, tn_dim extent)
     if (g->ndims == FUSE_DIMS)
         return -1;
     (void)F;
-    g->dim[g->ndims] = (gdim){extent, true, false};
+    g->dim[g->ndims] = (gdim){.extent = extent, .fold = true};
     g->order[g->ndims] = g->ndims;
     return g->ndims++;
 }
@@ -166,8 +166,7 @@ static bool is_fixed(const fuser *F, const location *l)
     return p->kind == TN_B_CONSTANT || p->persistent;
 }
 
-/* The operand is read at different places for different values of dim j (a constant of one value has strides 0 all the same). */
-static bool map_uses(const fmap *m, int j)
+bool map_uses(const fmap *m, int j)
 {
     for (int i = 0; i < m->rank; i++)
         if (m->c[i].a.coef[j])
@@ -184,8 +183,7 @@ typedef struct packing {
     int64_t panel;
 } packing;
 
-/* Group dims that dim j stands for: those absorbed into it, then itself. */
-static int parts_of(const group *g, int j, int *parts)
+int fuse_parts_of(const group *g, int j, int *parts)
 {
     int at = 0, n = 0, from;
     if (j < 0)
@@ -256,7 +254,7 @@ static void emit_pack(fuser *F, tn_steps *steps, group *g, const source *src, in
 
 static bool any_part_used(const group *g, const source *src, int j)
 {
-    int parts[FUSE_DIMS], n = parts_of(g, j, parts);
+    int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
     bool used = false;
     for (int i = 0; i < n; i++)
         used |= map_uses(src->m, parts[i]);
@@ -266,7 +264,7 @@ static bool any_part_used(const group *g, const source *src, int j)
 /* Appends dim j, part by part from the outermost: its elements lie `stride` apart in the packed form. */
 static int add_parts(fuser *F, const group *g, const source *src, int j, tn_dim stride, pack_dim *dim, int n)
 {
-    int parts[FUSE_DIMS], count = parts_of(g, j, parts);
+    int parts[FUSE_DIMS], count = fuse_parts_of(g, j, parts);
     for (int i = count; i-- > 0;) {
         dim[n + i] = (pack_dim){g->dim[parts[i]].extent, fuse_total_stride(F, src->l, src->m, parts[i]), stride};
         stride = tn_dim_mul(F->session, stride, g->dim[parts[i]].extent);
@@ -356,7 +354,7 @@ static bool parts_merge(fuser *F, const group *g, const source *src, const int *
 static tn_tvalue *row_offsets(emitter *E, const source *src, int mdim)
 {
     tn_tbuilder *b = &E->b;
-    int parts[FUSE_DIMS], n = parts_of(E->g, mdim, parts);
+    int parts[FUSE_DIMS], n = fuse_parts_of(E->g, mdim, parts);
     tn_tvalue *at = tn_t_range(b, E->start[mdim], E->extent[0]), *sum = NULL;
     if (fuse_for_gpu(E->F)) { /* a CPU's rows end with the result's; threads load whole tiles */
         tn_dim last = tn_dim_sub(E->F->session, fuse_whole_extent(E->F, E->g, mdim), tn_dim_const(E->F->session, 1));
@@ -377,7 +375,7 @@ static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
     fuser *F = E->F;
     const group *g = E->g;
     tn_session *s = F->session;
-    int parts[FUSE_DIMS], n = parts_of(g, mdim, parts);
+    int parts[FUSE_DIMS], n = fuse_parts_of(g, mdim, parts);
     bool even = parts_merge(F, g, src, parts, n);
     tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], offset = src->l->offset;
     for (int i = 0; i < src->m->rank; i++)
@@ -481,7 +479,7 @@ static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1, const a
     E->phase = ++E->phases;
 }
 
-static tn_dtype dot_type(tn_dtype a, tn_dtype b, tn_dtype result)
+tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
 {
     return a == b ? a : tn_is_float(result) ? TN_F32 : result;
 }
@@ -516,7 +514,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     bool conv = op->code == TN_OP_convolution;
     source a = operand_source(F, d, 0), b = operand_source(F, d, 1);
     tn_dtype result = op->result->type.dtype, acc = fuse_accumulator(result);
-    tn_dtype type = dot_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, result);
+    tn_dtype type = product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, result);
     int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(acc)), panel = F->options->target.dot_vectors * width;
     bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b.l) && b.views_only; /* a GPU's shared memory is where operands are turned */
 

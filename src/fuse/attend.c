@@ -1,0 +1,366 @@
+/* The kernel of an attention: a program takes a block of rows of one head, and walks blocks of keys.
+ *
+ *     q = Q[rows]                                     once
+ *     for blocks of keys:  s = scores of q K[keys]    masked, biased: the graph's operations on the product's accumulators
+ *                          m' = max(m, rows of s);  p = exp(s - m');  c = exp(m - m')
+ *                          l = l c + sum(p);  acc = acc c + p V[keys];  m = m'
+ *     y = acc / l                                     and what the graph computes of it
+ *
+ * (the online softmax of M. Milakov and N. Gimelshein, 2018, with the product of T. Dao et al., FlashAttention, 2022). So that special values are those of the
+ * graph: maxima keep NaN; while all keys seen so far are at -inf, 0 is subtracted in place of m, so that such a row ends as 0 / 0, as the graph's does; +inf gives
+ * inf - inf. Where a mask hides keys by -inf from all rows of a block, they are not visited: a key's NaN or infinity is then not seen in V.
+ *
+ * What of the scores is the same for all rows is computed for a row of keys, what is the same for all keys once, before the loop. */
+#include "fuse/internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* Where the tiles of scores are made. */
+struct attend {
+    int row, key;                         /* dims of the group; row -1: one */
+    int all, keys, rows;                  /* phases: scores, what rows share, what keys share */
+    int64_t M, N;
+    tn_tblock *before;                    /* the loop's block */
+};
+
+static tn_dim konst(const emitter *E, int64_t v) { return tn_dim_const(E->F->session, v); }
+
+static tn_dim extent_of(const emitter *E, int j) { return j >= 0 ? fuse_whole_extent(E->F, E->g, j) : konst(E, 1); }
+
+/* ---- phases ------------------------------------------------------------------------------------------------------------------ */
+
+/* Tiles walk dim j0 (extent e0) and dim j1; -1: none does, the axis is there all the same. */
+static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1)
+{
+    for (int j = 0; j < E->g->ndims; j++)
+        E->axis[j] = -1;
+    if (j0 >= 0)
+        E->axis[j0] = 0;
+    if (j1 >= 0)
+        E->axis[j1] = 1;
+    E->extent[0] = tn_extent_const(e0);
+    E->extent[1] = tn_extent_const(e1);
+    E->rank = e1 ? 2 : 1;
+    E->phase = ++E->phases;
+}
+
+static bool uses(const group *g, const fmap *m, int j)
+{
+    int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
+    for (int i = 0; i < n; i++)
+        if (map_uses(m, parts[i]))
+            return true;
+    for (int i = 0; i < m->rank; i++)
+        if (m->c[i].dyn && uses(g, m->c[i].dyn->at, j))
+            return true;
+    for (const fguard *q = m->guards; q; q = q->next)
+        for (int i = 0; i < n; i++)
+            if (q->at.coef[parts[i]])
+                return true;
+    return false;
+}
+
+/* In a phase of one axis, which is axis `axis` of the scores. */
+static tn_tvalue *in_phase(emitter *E, demand *d, int phase, int axis)
+{
+    const struct attend *t = E->attend;
+    int dim[2] = {t->row, t->key}, outer = E->phase;
+    tn_extent extent[2] = {E->extent[0], E->extent[1]};
+    int others = dim[1 - axis];
+    if (others >= 0)
+        E->axis[others] = -1;
+    if (dim[axis] >= 0)
+        E->axis[dim[axis]] = 0;
+    E->extent[0] = extent[axis];
+    E->rank = 1;
+    E->phase = phase;
+    tn_tvalue *v = emit_demand(E, d);
+    E->phase = outer;
+    E->rank = 2;
+    for (int i = 0; i < 2; i++) {
+        E->extent[i] = extent[i];
+        if (dim[i] >= 0)
+            E->axis[dim[i]] = i;
+    }
+    return v->type.rank == 0 ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), &axis);
+}
+
+tn_tvalue *attend_demand(emitter *E, demand *d)
+{
+    const struct attend *t = E->attend;
+    if (d->wide || E->phase != t->all)
+        return NULL;
+    bool row = uses(E->g, d->map, t->row), key = uses(E->g, d->map, t->key);
+    if (row && key)
+        return NULL;
+    return in_phase(E, d, key ? t->keys : t->rows, key);
+}
+
+/* What keys share, where it meets what they don't: made before the loop. */
+static void prepare(emitter *E, demand *d)
+{
+    const struct attend *t = E->attend;
+    for (int i = 0; i < d->nargs; i++) {
+        demand *from = d->arg[i];
+        if (!from || (from->tile && from->phase == t->rows) || tn_map_get(&E->folds, TN_KEY(from)) || from == E->g->attention->keys_demand)
+            continue;
+        if (from->wide || uses(E->g, from->map, t->key))
+            prepare(E, from);
+        else
+            in_phase(E, from, t->rows, 0);
+    }
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------------------------------ */
+
+static tn_tvalue *number(emitter *E, tn_dtype dtype, double x) { return tn_t_const(&E->b, tn_tscalar(dtype), tn_number_from_double(dtype, x)); }
+
+static tn_tvalue *spread(emitter *E, tn_tvalue *rows, tn_dtype dtype)
+{
+    int axis = 0;
+    return tn_t_broadcast(&E->b, rows, emitter_type(E, dtype), &axis);
+}
+
+static tn_tvalue *reduce_rows(emitter *E, tn_tvalue *x, tn_scalar fn)
+{
+    tn_number identity;
+    int axis = 1;
+    tn_scalar_identity(fn, x->type.dtype, &identity);
+    tn_top *op = tn_t_reduce(&E->b, &x, 1, 1, &axis, &identity);
+    tn_t_combine_fn(&E->b, op->region[0], fn, x->type.dtype);
+    return op->result;
+}
+
+static const tn_tensor *constant_of(const demand *d, int i)
+{
+    const tn_tensor *t = fuse_single_constant(tn_operand(d->op, i));
+    return t && tn_is_float(t->dtype) ? t : NULL;
+}
+
+static double value_of(const tn_tensor *t) { return tn_number_to_double(t->dtype, tn_tensor_at(t, 0)); }
+
+/* The factor by which the product's sums are multiplied before anything else is done to them but hiding some at -inf: it commutes with that and with the
+ * maximum, so that it can be part of the exponent. The multiplication is then passed over. 1: none. */
+static double take_factor(attention *a)
+{
+    demand *d = a->scores;
+    double scale = a->scale;
+    while (d != a->keys_demand) {
+        const tn_op *op = d->op;
+        int next = 0;
+        if (tn_op_scalar(op) == TN_S_select) {
+            next = d->arg[1] && d->arg[1]->wide ? 1 : 2;
+            const tn_tensor *hidden = constant_of(d, 3 - next);
+            if (!hidden || value_of(hidden) != -INFINITY || (d->arg[0] && d->arg[0]->wide))
+                return 0;
+        } else if (tn_op_scalar(op) == TN_S_mul || tn_op_scalar(op) == TN_S_div) {
+            next = d->arg[0] && d->arg[0]->wide ? 0 : 1;
+            const tn_tensor *by = constant_of(d, 1 - next);
+            bool divides = tn_op_scalar(op) == TN_S_div;
+            if (!by || (divides && next == 1))
+                return 0;
+            scale = divides ? scale / value_of(by) : scale * value_of(by);
+        } else if (op->code != TN_OP_convert && !op_is_view(op)) {
+            return 0;
+        }
+        d = d->arg[next];
+        if (!d || !d->wide)
+            return 0;
+    }
+    if (!(scale > 0) || isinf(scale))
+        return 0;
+    for (d = a->scores; d != a->keys_demand;) {
+        int next = tn_op_scalar(d->op) == TN_S_select ? (d->arg[1] && d->arg[1]->wide ? 1 : 2) : d->arg[0] && d->arg[0]->wide ? 0 : 1;
+        if (tn_op_scalar(d->op) == TN_S_mul || tn_op_scalar(d->op) == TN_S_div)
+            d->passes = next + 1;
+        d = d->arg[next];
+    }
+    return scale;
+}
+
+/* Scores past the last key, if a block may hold some, do not count. */
+static tn_tvalue *end_keys(emitter *E, const struct attend *t, tn_tvalue *s)
+{
+    tn_dim keys = extent_of(E, t->key);
+    int axis = 1;
+    if (tn_dim_eq(E->F->session, tn_dim_mul(E->F->session, tn_dim_floordiv(E->F->session, keys, konst(E, t->N)), konst(E, t->N)), keys))
+        return s;
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *at = tn_t_range(b, E->start[t->key], tn_extent_const(t->N));
+    tn_tvalue *inside = tn_t_broadcast(b, tn_t_map2(b, TN_S_lt, at, tn_t_size(b, keys)), emitter_type(E, TN_BOOL), &axis);
+    return tn_t_map3(b, TN_S_select, inside, s, number(E, s->type.dtype, -INFINITY));
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct shape {
+    int row, key, depth, column;
+    int64_t M, N, D, C;
+    tn_dtype sums;  /* of maxima and accumulators */
+    double scale;   /* of what scores() gives; 1 but for a factor that is part of the exponent */
+    bool base2;
+} shape;
+
+static tn_tvalue *factor(emitter *E, demand *d, int side, tn_dtype type)
+{
+    tn_tvalue *v = emit_operand(E, d, side);
+    return emit_full_tile(E, v->type.dtype == type ? v : tn_t_cast(&E->b, v, type));
+}
+
+static tn_dtype factor_type(const tn_op *op) { return product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, op->result->type.dtype); }
+
+static void set_result(emitter *E, const demand *d, tn_tvalue *v)
+{
+    tn_tvalue **results = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 1);
+    results[0] = v;
+    *tn_map_at(&E->folds, TN_KEY(d)) = results;
+}
+
+static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tvalue *q)
+{
+    struct attend *t = E->attend;
+    tn_dtype type = factor_type(a->keys), sums = fuse_accumulator(a->keys->result->type.dtype);
+    set_axes(E, x->depth, x->D, x->key, x->N);
+    tn_tvalue *k = factor(E, a->keys_demand, 1 - a->query, type);
+    tn_tvalue *product = tn_t_dot(&E->b, q, k, sums);
+    set_axes(E, x->row, x->M, x->key, x->N);
+    t->all = E->phase;
+    t->keys = ++E->phases;
+    if (a->scale != 1 && !x->scale)
+        product = tn_t_map2(&E->b, TN_S_mul, product, number(E, sums, a->scale));
+    set_result(E, a->keys_demand, product);
+    tn_tvalue *s = emit_full_tile(E, tn_t_cast(&E->b, emit_demand(E, a->scores), x->sums));
+    return end_keys(E, t, s);
+}
+
+static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue *q, tn_tvalue *const *old, tn_tvalue **next)
+{
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *s = scores(E, a, x, q);
+    double by = (x->scale ? x->scale : 1) * 1.4426950408889634;
+    tn_tvalue *top = tn_t_map2(b, TN_S_max, old[0], reduce_rows(E, s, TN_S_max)), *lowest = number(E, x->sums, -INFINITY);
+    tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *keep;
+    if (x->base2) {
+        tn_tvalue *c = number(E, x->sums, by), *minus = tn_t_map1(b, TN_S_neg, tn_t_map2(b, TN_S_mul, from, c));
+        p = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, s, c, spread(E, minus, x->sums)));
+        keep = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
+    } else {
+        p = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, s, spread(E, from, x->sums)));
+        keep = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, old[0], from));
+    }
+    next[0] = top;
+    next[1] = tn_t_map3(b, TN_S_fma, old[1], keep, reduce_rows(E, p, TN_S_add));
+    tn_dtype type = factor_type(a->values);
+    tn_tvalue *weights = tn_t_cast(b, p, type);
+    set_axes(E, x->key, x->N, x->column, x->C);
+    tn_tvalue *v = factor(E, a->values_demand, 1 - a->weights, type);
+    set_axes(E, x->row, x->M, x->column, x->C);
+    tn_tvalue *product = tn_t_dot(b, weights, v, x->sums);
+    next[2] = tn_t_map3(b, TN_S_fma, old[2], spread(E, keep, x->sums), product);
+}
+
+static tn_tvalue *splat(emitter *E, double value, tn_ttype type) { return tn_t_const(&E->b, type, tn_number_from_double(type.dtype, value)); }
+
+static void walk_keys(emitter *E, const attention *a, const shape *x)
+{
+    tn_tbuilder *b = &E->b;
+    struct attend t = {.row = x->row, .key = x->key, .M = x->M, .N = x->N};
+    tn_tvalue *zero = tn_t_index(b, 0);
+    E->start[x->depth] = zero;
+    if (x->column >= 0)
+        E->start[x->column] = zero;
+    set_axes(E, x->row, x->M, x->depth, x->D);
+    tn_tvalue *q = factor(E, a->keys_demand, a->query, factor_type(a->keys));
+
+    E->attend = &t;
+    t.rows = ++E->phases;
+    t.all = -1;
+    set_axes(E, x->row, x->M, x->key, x->N);
+    prepare(E, a->scores);
+    tn_extent rows = tn_extent_const(x->M), both[2] = {rows, tn_extent_const(x->C)};
+    tn_tvalue *start[3] = {splat(E, -INFINITY, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 2, both))};
+    tn_tblock *outer = b->block;
+    tn_top *loop = tn_t_for(b, zero, tn_t_size(b, extent_of(E, x->key)), tn_t_index(b, x->N), start, 3);
+    loop->label = tn_intern_z(E->F->session, "keys");
+    b->block = loop->region[0];
+    E->start[x->key] = &loop->region[0]->arg[0];
+    tn_tvalue *old[3] = {&loop->region[0]->arg[1], &loop->region[0]->arg[2], &loop->region[0]->arg[3]}, *next[3];
+    one_block(E, a, x, q, old, next);
+    tn_t_yield(b, next, 3);
+    b->block = outer;
+    E->start[x->key] = E->start[x->depth] = NULL;
+    E->attend = NULL;
+
+    set_axes(E, x->row, x->M, x->column, x->C);
+    tn_tvalue *y = tn_t_map2(b, TN_S_div, &loop->result[2], spread(E, &loop->result[1], x->sums));
+    if (extent_of(E, x->key)->lo < 1) /* of no keys comes the empty product */
+        y = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_gt, tn_t_size(b, extent_of(E, x->key)), zero), y, number(E, x->sums, 0));
+    set_result(E, a->values_demand, tn_t_cast(b, y, a->values->result->type.dtype));
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------------- */
+
+/* Rows are dims that Q walks and V does not: the longest one is the tiles', of equal ones the innermost. */
+static int pick_rows(fuser *F, const group *g)
+{
+    const attention *a = g->attention;
+    const fmap *w = a->values_demand->argmap[a->weights], *v = a->values_demand->argmap[1 - a->weights];
+    int best = -1;
+    int64_t most = 1;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at], parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
+        bool row = !g->dim[j].fold && !g->dim[j].absorbed;
+        for (int i = 0; i < n; i++)
+            row &= map_uses(w, parts[i]) && !map_uses(v, parts[i]);
+        tn_dim extent = fuse_whole_extent(F, g, j);
+        int64_t size = tn_dim_is_const(extent) ? extent->value : INT64_MAX;
+        if (row && size > 1 && size >= most) {
+            best = j;
+            most = size;
+        }
+    }
+    return best;
+}
+
+static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t most)
+{
+    tn_dim d = j >= 0 ? fuse_whole_extent(F, g, j) : tn_dim_const(F->session, 1);
+    return tn_max(least, tn_min(most, tn_dim_is_const(d) ? pow2_ceil(tn_max(d->value, 1)) : most));
+}
+
+fuse_attention_tile fuse_cpu_attention(fuser *F, const group *g, int row)
+{
+    const attention *a = g->attention;
+    return (fuse_attention_tile){.M = side_of(F, g, row, 1, 64), .N = side_of(F, g, a->key, 1, 128), .D = side_of(F, g, a->depth, 1, 1 << 16), .C = side_of(F, g, a->column, 1, 1 << 16)};
+}
+
+void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)
+{
+    attention *a = g->attention;
+    fuse_merge_dims(F, g);
+    shape x = {.row = pick_rows(F, g), .key = a->key, .depth = a->depth, .column = a->column, .sums = fuse_accumulator(a->values->result->type.dtype)};
+    fuse_attention_tile tiles = fuse_for_gpu(F) ? fuse_gpu_attention(F, g, x.row) : fuse_cpu_attention(F, g, x.row);
+    x.M = tiles.M, x.N = tiles.N, x.D = tiles.D, x.C = tiles.C;
+    if (tn_dtype_bits(fuse_accumulator(a->scores->op->result->type.dtype)) > tn_dtype_bits(x.sums))
+        x.sums = fuse_accumulator(a->scores->op->result->type.dtype);
+    x.base2 = x.sums == TN_F32 && (F->options->numerics == TN_NUMERICS_FAST || tn_dtype_bits(a->values->result->type.dtype) < 32);
+    x.scale = x.base2 ? take_factor(a) : 0;
+
+    emitter *E = emitter_new(F, g, "attention");
+    if (tiles.warps)
+        tn_schedule_set(E->kernel, "", "warps", tiles.warps);
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x.row && j != x.column)
+            emit_grid_dim(E, j, 1, -1);
+    }
+    if (x.row >= 0)
+        E->start[x.row] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x.row), tn_extent_const(x.M));
+    walk_keys(E, a, &x);
+    demand *root = g->demands.at[0];
+    E->row_axes = 2;
+    emit_store(E, fuse_location(F, g->root->result), root->map, emit_full_tile(E, emit_demand(E, root)));
+    emitter_finish(E, steps);
+}
