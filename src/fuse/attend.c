@@ -49,16 +49,29 @@ static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1)
 static bool uses(const group *g, const fmap *m, int j)
 {
     int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
-    for (int i = 0; i < n; i++)
-        if (map_uses(m, parts[i]))
-            return true;
-    for (int i = 0; i < m->rank; i++)
+    for (int i = 0; i < m->rank; i++) {
         if (m->c[i].dyn && uses(g, m->c[i].dyn->at, j))
             return true;
+        for (int k = 0; k < n; k++)
+            if (m->c[i].a.coef[parts[k]])
+                return true;
+    }
     for (const fguard *q = m->guards; q; q = q->next)
         for (int i = 0; i < n; i++)
             if (q->at.coef[parts[i]])
                 return true;
+    return false;
+}
+
+/* Its elements differ along dim j. */
+static bool varies(const group *g, const demand *d, int j)
+{
+    if (d->op->code != TN_OP_iota)
+        return uses(g, d->map, j);
+    int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
+    for (int k = 0; k < n; k++)
+        if (d->map->c[tn_attr_int(d->op, TN_A_iota_dimension, 0)].a.coef[parts[k]])
+            return true;
     return false;
 }
 
@@ -92,7 +105,7 @@ tn_tvalue *attend_demand(emitter *E, demand *d)
     const struct attend *t = E->attend;
     if (d->wide || E->phase != t->all)
         return NULL;
-    bool row = uses(E->g, d->map, t->row), key = uses(E->g, d->map, t->key);
+    bool row = varies(E->g, d, t->row), key = varies(E->g, d, t->key);
     if (row && key)
         return NULL;
     return in_phase(E, d, key ? t->keys : t->rows, key);
@@ -106,7 +119,7 @@ static void prepare(emitter *E, demand *d)
         demand *from = d->arg[i];
         if (!from || (from->tile && from->phase == t->rows) || tn_map_get(&E->folds, TN_KEY(from)) || from == E->g->attention->keys_demand)
             continue;
-        if (from->wide || uses(E->g, from->map, t->key))
+        if (from->wide || varies(E->g, from, t->key))
             prepare(E, from);
         else
             in_phase(E, from, t->rows, 0);
@@ -133,14 +146,6 @@ static tn_tvalue *reduce_rows(emitter *E, tn_tvalue *x, tn_scalar fn)
     return op->result;
 }
 
-static const tn_tensor *constant_of(const demand *d, int i)
-{
-    const tn_tensor *t = fuse_single_constant(tn_operand(d->op, i));
-    return t && tn_is_float(t->dtype) ? t : NULL;
-}
-
-static double value_of(const tn_tensor *t) { return tn_number_to_double(t->dtype, tn_tensor_at(t, 0)); }
-
 /* The factor by which the product's sums are multiplied before anything else is done to them but hiding some at -inf: it commutes with that and with the
  * maximum, so that it can be part of the exponent. The multiplication is then passed over. 1: none. */
 static double take_factor(attention *a)
@@ -152,16 +157,16 @@ static double take_factor(attention *a)
         int next = 0;
         if (tn_op_scalar(op) == TN_S_select) {
             next = d->arg[1] && d->arg[1]->wide ? 1 : 2;
-            const tn_tensor *hidden = constant_of(d, 3 - next);
-            if (!hidden || value_of(hidden) != -INFINITY || (d->arg[0] && d->arg[0]->wide))
+            double hidden;
+            if (!attention_number(tn_operand(op, 3 - next), &hidden) || hidden != -INFINITY || (d->arg[0] && d->arg[0]->wide))
                 return 0;
         } else if (tn_op_scalar(op) == TN_S_mul || tn_op_scalar(op) == TN_S_div) {
             next = d->arg[0] && d->arg[0]->wide ? 0 : 1;
-            const tn_tensor *by = constant_of(d, 1 - next);
             bool divides = tn_op_scalar(op) == TN_S_div;
-            if (!by || (divides && next == 1))
+            double by;
+            if (!attention_number(tn_operand(op, 1 - next), &by) || (divides && next == 1))
                 return 0;
-            scale = divides ? scale / value_of(by) : scale * value_of(by);
+            scale = divides ? scale / by : scale * by;
         } else if (op->code != TN_OP_convert && !op_is_view(op)) {
             return 0;
         }
@@ -324,16 +329,33 @@ static int pick_rows(fuser *F, const group *g)
     return best;
 }
 
-static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t most)
+/* What tiles walk of dim j, -1: 1: as few blocks of one size as hold it, at most `most`; r * 2^k with r up to 15, as extents are. */
+static int64_t side_of(fuser *F, const group *g, int j, int64_t most)
 {
+    enum { ODD = 15 };
     tn_dim d = j >= 0 ? fuse_whole_extent(F, g, j) : tn_dim_const(F->session, 1);
-    return tn_max(least, tn_min(most, tn_dim_is_const(d) ? pow2_ceil(tn_max(d->value, 1)) : most));
+    int64_t n = tn_dim_is_const(d) ? tn_max(d->value, 1) : most, unit = 1;
+    n = tn_ceildiv(n, tn_ceildiv(n, most));
+    while (tn_ceildiv(n, unit) > ODD)
+        unit *= 2;
+    return tn_ceildiv(n, unit) * unit;
 }
 
+/* Blocks of keys whose scores stay in the second cache with the panels of both products; rows that make packing those cheap, fewer where threads would idle. */
 fuse_attention_tile fuse_cpu_attention(fuser *F, const group *g, int row)
 {
+    enum { ROWS = 128, LEAST_ROWS = 32, KEYS = 128, WIDE = 1 << 16 };
     const attention *a = g->attention;
-    return (fuse_attention_tile){.M = side_of(F, g, row, 1, 64), .N = side_of(F, g, a->key, 1, 128), .D = side_of(F, g, a->depth, 1, 1 << 16), .C = side_of(F, g, a->column, 1, 1 << 16)};
+    int64_t tasks = F->options->target.threads > 1 ? 4 * F->options->target.threads : 1, others = 1, most = ROWS;
+    fuse_attention_tile t = {.N = side_of(F, g, a->key, KEYS), .D = side_of(F, g, a->depth, WIDE), .C = side_of(F, g, a->column, WIDE)};
+    tn_dim rows = row >= 0 ? fuse_whole_extent(F, g, row) : tn_dim_const(F->session, 1);
+    for (int j = 0; j < g->ndims; j++)
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != row && j != a->column)
+            others *= tn_dim_is_const(g->dim[j].extent) ? g->dim[j].extent->value : 4;
+    while (most > LEAST_ROWS && others * tn_ceildiv(tn_dim_is_const(rows) ? rows->value : 256, most) < tasks)
+        most /= 2;
+    t.M = side_of(F, g, row, most);
+    return t;
 }
 
 void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)

@@ -215,6 +215,20 @@ static demand *add(finder *f, group *g, const tn_op *op)
     return ok ? d : NULL;
 }
 
+bool attention_number(const tn_value *v, double *number)
+{
+    enum { MOST = 1 << 16 };
+    const tn_tensor *t = tn_constant_of(v);
+    int64_t n;
+    if (!t || !tn_is_float(t->dtype) || !tn_tensor_count(t, &n) || n < 1 || (!t->splat && n > MOST))
+        return false;
+    *number = tn_number_to_double(t->dtype, tn_tensor_at(t, 0));
+    for (int64_t i = 1; !t->splat && i < n; i++)
+        if (tn_number_to_double(t->dtype, tn_tensor_at(t, i)) != *number)
+            return false;
+    return true;
+}
+
 /* Numbers by which a factor is multiplied, behind views, as long as nobody else wants them so. */
 static void take_scales(finder *f, group *g, int side)
 {
@@ -223,18 +237,17 @@ static void take_scales(finder *f, group *g, int side)
         const tn_op *op = v->def;
         if (!op || op->block != f->quotient->block || !tn_has_one_use(v))
             return;
-        const tn_tensor *by = NULL;
+        double x = 1;
         int number = 1;
-        if (tn_op_scalar(op) == TN_S_mul && tn_is_float(v->type.dtype)) {
-            number = fuse_single_constant(tn_operand(op, 0)) ? 0 : 1;
-            by = fuse_single_constant(tn_operand(op, number));
-        }
+        bool by = false;
+        for (number = 1; number >= 0 && tn_op_scalar(op) == TN_S_mul; number--)
+            if ((by = attention_number(tn_operand(op, number), &x)))
+                break;
         if (!by && op->code != TN_OP_reshape && op->code != TN_OP_transpose)
             return;
         const tn_op *behind = by ? NULL : maker(v, op->block);
         if (!by && !(behind && tn_op_scalar(behind) == TN_S_mul)) /* views join by themselves */
             return;
-        double x = by ? tn_number_to_double(by->dtype, tn_tensor_at(by, 0)) : 1;
         fmap *m = isfinite(x) && x != 0 ? group_only_reading(f->F, op, g) : NULL;
         if (!m)
             return;

@@ -233,6 +233,7 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factor
 /* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's
  * elements; false (and g as it was) if it is not one that can be computed without its scores; why is then recorded. */
 bool attention_joins(fuser *F, group *g, demand *d);
+bool attention_number(const tn_value *v, double *number); /* a float constant of one value */
 /* Of an attention: rows of queries, keys a turn, the columns of Q and K, and of V, whole; warps: 0 on a CPU. */
 typedef struct fuse_attention_tile {
     int64_t M, N, D, C;
