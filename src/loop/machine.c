@@ -1,6 +1,7 @@
 /* Instructions of GPUs: what they take, and what they mean, thread by thread. */
 #include "loop/boxes.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- meanings ----------------------------------------------------------------------------------------------------------- */
@@ -15,14 +16,39 @@ static void place_of_factor(int lane, int i, int per_word, bool left, int *row, 
     *k = lane % 4 * per_word + i % per_word + (left ? word / 2 : word) * 4 * per_word;
 }
 
-static double tf32(double x)
+static float f32_of_bits(uint32_t bits)
 {
-    float f = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    bits &= 0xffffe000u;
+    float f;
     memcpy(&f, &bits, sizeof f);
     return f;
+}
+
+static uint32_t bits_of_f32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* What a product takes of a factor in memory or registers. */
+static tn_number factor_from(tn_dtype dtype, const uint8_t *data, int64_t i)
+{
+    enum { CUT = 0x1fff };
+    tn_number x = tn_number_load(dtype, data, i);
+    if (dtype == TN_F32 && !isnan(x.f))
+        x.f = f32_of_bits(bits_of_f32((float)x.f) & ~(uint32_t)CUT);
+    return x;
+}
+
+/* The sum and depth products of factors of a row and a column. */
+static tn_number sum_of(tn_dtype dtype, tn_number sum, const tn_number *a, const tn_number *b, int depth)
+{
+    for (int k = 0; k < depth; k++)
+        if (dtype == TN_F32)
+            sum.f += a[k].f * b[k].f;
+        else
+            sum.i += a[k].i * b[k].i;
+    return dtype == TN_F32 ? sum : tn_number_from_int(TN_I32, (int32_t)sum.i);
 }
 
 static bool gather_factor(const tn_lrun *run, int p, int n, tn_number (*out)[DEEPEST])
@@ -34,9 +60,7 @@ static bool gather_factor(const tn_lrun *run, int p, int n, tn_number (*out)[DEE
         for (int i = 0; data && i < n; i++) {
             int row, k;
             place_of_factor(lane, i, per_word, p == 1, &row, &k);
-            out[row][k] = tn_number_load(part->dtype, data, i);
-            if (part->dtype == TN_F32)
-                out[row][k].f = tf32(out[row][k].f);
+            out[row][k] = factor_from(part->dtype, data, i);
         }
         if (!data)
             return false;
@@ -55,13 +79,7 @@ static bool mma(const tn_lrun *run)
         uint8_t *data = run->part(run->context, run->first + lane, 0, 0, tn_l_part_bytes(&part[0]), TN_TOUCH_WRITE);
         for (int i = 0; data && i < 4; i++) {
             int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-            tn_number sum = tn_number_load(part[0].dtype, data, i);
-            for (int k = 0; k < depth; k++)
-                if (part[0].dtype == TN_F32)
-                    sum.f += a[row][k].f * b[column][k].f;
-                else
-                    sum.i += a[row][k].i * b[column][k].i;
-            tn_number_store(part[0].dtype, data, i, part[0].dtype == TN_F32 ? sum : tn_number_from_int(TN_I32, (int32_t)sum.i));
+            tn_number_store(part[0].dtype, data, i, sum_of(part[0].dtype, tn_number_load(part[0].dtype, data, i), a[row], b[column], depth));
         }
         if (!data)
             return false;
@@ -94,42 +112,52 @@ static bool load_matrices(const tn_lrun *run, bool turned)
 static bool ldmatrix(const tn_lrun *run) { return load_matrices(run, false); }
 static bool ldmatrix_turned(const tn_lrun *run) { return load_matrices(run, true); }
 
-/* An element of a factor in shared memory: row of 64 or more along m or n, k of 16. The two constants say how boxes lie. */
-static bool tile_element(const tn_lrun *run, int p, int apart_at, int turned_at, int row, int k, tn_number *out)
+static bool round_tf32(const tn_lrun *run)
 {
-    int operand = tn_l_part_operand(run->instruction, p);
-    int64_t start = run->number(run->context, run->first, operand + 1) * 2, apart = run->number(run->context, run->first, apart_at), at;
-    bool turned = run->number(run->context, run->first, turned_at) != 0;
-    at = start + (turned ? row / 64 * apart + k / 8 * 1024 + k % 8 * 128 + row % 64 * 2 : row / 8 * 1024 + row % 8 * 128 + k * 2);
-    at ^= (at >> 7 & 7) << 4;
-    const uint8_t *data = run->part(run->context, run->first + row % 128, operand, at - start, 2, TN_TOUCH_READ);
-    if (data)
-        *out = tn_number_load(run->instruction->part[p].dtype, data, 0);
+    enum { HALF = 0x1000, CUT = 0x1fff };
+    uint8_t *data = run->part(run->context, run->first, 0, 0, 4, TN_TOUCH_WRITE);
+    float x = data ? (float)tn_number_load(TN_F32, data, 0).f : 0;
+    if (data && !isnan(x))
+        tn_number_store(TN_F32, data, 0, (tn_number){.f = f32_of_bits((bits_of_f32(x) + HALF) & ~(uint32_t)CUT)});
     return data != NULL;
 }
 
-enum { GROUP_M = 64, GROUP_N = 256, GROUP_K = 16 };
+/* An element of a factor in shared memory: row of 64 or more along m or n, k of 32 bytes. The two constants say how boxes lie. */
+static bool tile_element(const tn_lrun *run, int p, int apart_at, int turned_at, int row, int k, tn_number *out)
+{
+    tn_dtype dtype = run->instruction->part[p].dtype;
+    int operand = tn_l_part_operand(run->instruction, p), bytes = tn_dtype_bits(dtype) / 8;
+    int64_t start = run->number(run->context, run->first, operand + 1) * bytes, apart = run->number(run->context, run->first, apart_at), at;
+    bool turned = run->number(run->context, run->first, turned_at) != 0;
+    at = start + (turned ? row / 64 * apart + k / 8 * 1024 + k % 8 * 128 + row % 64 * bytes : row / 8 * 1024 + row % 8 * 128 + k * bytes);
+    at ^= (at >> 7 & 7) << 4;
+    const uint8_t *data = run->part(run->context, run->first + row % 128, operand, at - start, bytes, TN_TOUCH_READ);
+    if (data)
+        *out = factor_from(dtype, data, 0);
+    return data != NULL;
+}
 
-static bool gather_rows(const tn_lrun *run, int p, int apart_at, int turned_at, int rows, tn_number (*out)[GROUP_K])
+enum { GROUP_M = 64, GROUP_N = 256, GROUP_DEPTH = 32 /* bytes of k, so elements at most */ };
+
+static int depth_of(const tn_lrun *run) { return GROUP_DEPTH * 8 / tn_dtype_bits(run->instruction->part[1].dtype); }
+
+static bool gather_rows(const tn_lrun *run, int p, int apart_at, int turned_at, int rows, tn_number (*out)[GROUP_DEPTH])
 {
     for (int i = 0; i < rows; i++)
-        for (int k = 0; k < GROUP_K; k++)
+        for (int k = 0; k < depth_of(run); k++)
             if (!tile_element(run, p, apart_at, turned_at, i, k, &out[i][k]))
                 return false;
     return true;
 }
 
-static bool add_products(const tn_lrun *run, const tn_number (*a)[GROUP_K], const tn_number (*b)[GROUP_K])
+static bool add_products(const tn_lrun *run, const tn_number (*a)[GROUP_DEPTH], const tn_number (*b)[GROUP_DEPTH])
 {
-    int registers = run->instruction->part[0].size;
+    const tn_lpart *sums = &run->instruction->part[0];
     for (int t = 0; t < 4 * TN_WARP; t++) {
-        uint8_t *data = run->part(run->context, run->first + t, 0, 0, registers * 4, TN_TOUCH_WRITE);
-        for (int r = 0; data && r < registers; r++) {
+        uint8_t *data = run->part(run->context, run->first + t, 0, 0, sums->size * 4, TN_TOUCH_WRITE);
+        for (int r = 0; data && r < sums->size; r++) {
             int row = t / TN_WARP * 16 + t % TN_WARP / 4 + r / 2 % 2 * 8, column = r / 4 * 8 + t % 4 * 2 + r % 2;
-            tn_number sum = tn_number_load(TN_F32, data, r);
-            for (int k = 0; k < GROUP_K; k++)
-                sum.f += a[row][k].f * b[column][k].f;
-            tn_number_store(TN_F32, data, r, sum);
+            tn_number_store(sums->dtype, data, r, sum_of(sums->dtype, tn_number_load(sums->dtype, data, r), a[row], b[column], depth_of(run)));
         }
         if (!data)
             return false;
@@ -139,18 +167,19 @@ static bool add_products(const tn_lrun *run, const tn_number (*a)[GROUP_K], cons
 
 static bool wgmma(const tn_lrun *run)
 {
-    tn_number(*a)[GROUP_K] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_K] = tn_alloc(run->arena, sizeof *b * GROUP_N);
+    tn_number(*a)[GROUP_DEPTH] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_DEPTH] = tn_alloc(run->arena, sizeof *b * GROUP_N);
     return gather_rows(run, 1, 6, 8, GROUP_M, a) && gather_rows(run, 2, 7, 9, run->instruction->part[0].size * 2, b) && add_products(run, a, b);
 }
 
 static bool wgmma_held(const tn_lrun *run)
 {
-    tn_number(*a)[GROUP_K] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_K] = tn_alloc(run->arena, sizeof *b * GROUP_N);
+    tn_number(*a)[GROUP_DEPTH] = tn_alloc(run->arena, sizeof *a * GROUP_M), (*b)[GROUP_DEPTH] = tn_alloc(run->arena, sizeof *b * GROUP_N);
+    const tn_lpart *part = &run->instruction->part[1];
     for (int t = 0; t < 4 * TN_WARP; t++) {
-        const uint8_t *data = run->part(run->context, run->first + t, 2, 0, 16, TN_TOUCH_READ);
-        for (int i = 0, row, k; data && i < 8; i++) {
-            place_of_factor(t % TN_WARP, i, 2, true, &row, &k);
-            a[t / TN_WARP * 16 + row][k] = tn_number_load(run->instruction->part[1].dtype, data, i);
+        const uint8_t *data = run->part(run->context, run->first + t, 2, 0, tn_l_part_bytes(part), TN_TOUCH_READ);
+        for (int i = 0, row, k; data && i < part->size; i++) {
+            place_of_factor(t % TN_WARP, i, 32 / tn_dtype_bits(part->dtype), true, &row, &k);
+            a[t / TN_WARP * 16 + row][k] = factor_from(part->dtype, data, i);
         }
         if (!data)
             return false;

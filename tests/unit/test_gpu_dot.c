@@ -7,15 +7,15 @@ typedef struct shape {
     int warps, stages;        /* 0: default */
 } shape;
 
-/* #A, #B: the views' order; #T, #S, #O: types of operands, sum, result; #U: what sizes are multiples of. */
+/* #A, #B: the views' order; #T, #R, #S, #O: types of operands, sum, result; #U: what sizes are multiples of; #P: precision. */
 static const char *const fold =
-    "kernel @product(%a: #T[m*k*#U*#U] read align 16, %b: #T[k*n*#U*#U] read align 16, %c: #O[n*#U] read, %y: #O[m*n*#U*#U] write align 16)"
+    "kernel @product(%a: #T[m*k*#U*#U] read align 16, %b: #R[k*n*#U*#U] read align 16, %c: #O[n*#U] read, %y: #O[m*n*#U*#U] write align 16)"
     " grid(%pm : m*#U by $M, %pn : n*#U by $N) {\n"
     "  view %A = %a : [m*#U, k*#U] strides #A\n  view %B = %b : [k*#U, n*#U] strides #B\n  view %C = %c : [n*#U] strides [1]\n"
     "  view %Y = %y : [m*#U, n*#U] strides [n*#U, 1]\n  %kk = size k*#U : i64\n"
     "  %s = fold @dot (%l : %kk by $K) axes [] order any identity [0] : $M x $N x #S {\n"
-    "    %0 = load %A[%pm + @0, %l + @1] : $M x $K x #T\n    %1 = load %B[%l + @0, %pn + @1] : $K x $N x #T\n    #X\n"
-    "    %2 = dot #L, %1 : $M x $N x #S\n    yield %2\n  } combine (%x: #S, %z: #S) {\n    %1 = add %x, %z : #S\n    yield %1\n  }\n"
+    "    %0 = load %A[%pm + @0, %l + @1] : $M x $K x #T\n    %1 = load %B[%l + @0, %pn + @1] : $K x $N x #R\n    #X\n"
+    "    %2 = dot #L, %1 #P : $M x $N x #S\n    yield %2\n  } combine (%x: #S, %z: #S) {\n    %1 = add %x, %z : #S\n    yield %1\n  }\n"
     "  %c1 = load %C[%pn + @0] : $N x #O\n  %cb = broadcast %c1 axes [1] : $M x $N x #O\n  %t = cast %s : $M x $N x #O\n"
     "  %u = add %t, %cb : $M x $N x #O\n  store %Y[%pm + @0, %pn + @1], %u\n}\n";
 
@@ -37,17 +37,24 @@ static const char *replaced(tn_arena *arena, const char *text, const char *const
     return out.at ? out.at : "";
 }
 
-static void check(const char *text, const shape *s, uint64_t seed)
+static void check_on(const char *text, const shape *s, const char *gpu, double slack, uint64_t seed)
 {
-    variant v = {.size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}, {"$K", s->K}}};
+    variant v = {.gpu = gpu, .slack = slack, .size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}, {"$K", s->K}}};
     if (s->stages)
         v.set[0] = (setting){"stages", s->stages};
     assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
 }
 
+static void check(const char *text, const shape *s, uint64_t seed) { check_on(text, s, NULL, 1, seed); }
+
 typedef struct kind {
     const char *factor, *sum, *out, *unit;
+    const char *right;     /* type of the right factor; NULL: of the left one */
+    const char *precision; /* NULL: none is said */
+    const char *gpu;       /* NULL: sm_90a */
+    double slack;          /* of the tolerance; 0: 1 */
 } kind;
+#define KIND(...) {__VA_ARGS__, NULL, NULL, NULL, 0}
 
 /* expression: what the left operand is computed by, as %left; NULL: as it is loaded. */
 static void run_orders(const kind *k, const char *expression, const shape *shapes, size_t n)
@@ -56,8 +63,9 @@ static void run_orders(const kind *k, const char *expression, const shape *shape
     tn_arena arena = {0};
     for (int order = 0; order < 4; order++)
         for (size_t i = 0; i < n; i++) {
-            const char *const by[][2] = {{"#A", a[order & 1]}, {"#B", b[order >> 1]}, {"#T", k->factor}, {"#S", k->sum}, {"#O", k->out}, {"#U", k->unit}, {"#X", expression ? expression : ""}, {"#L", expression ? "%left" : "%0"}};
-            check(replaced(&arena, fold, by, TN_COUNT(by)), &shapes[i], (uint64_t)order * 100 + i);
+            const char *const by[][2] = {{"#A", a[order & 1]}, {"#B", b[order >> 1]}, {"#T", k->factor}, {"#S", k->sum}, {"#O", k->out}, {"#U", k->unit}, {"#R", k->right ? k->right : k->factor},
+                                       {"#P", k->precision ? k->precision : ""}, {"#X", expression ? expression : ""}, {"#L", expression ? "%left" : "%0"}};
+            check_on(replaced(&arena, fold, by, TN_COUNT(by)), &shapes[i], k->gpu, k->slack, (uint64_t)order * 100 + i);
         }
     tn_arena_free(&arena);
 }
@@ -70,7 +78,7 @@ static const shape tiles[] = {
 /* Sizes of 8 elements: copies of 16 bytes. */
 static void test_copied(void **state)
 {
-    static const kind kinds[] = {{"bf16", "f32", "bf16", "8"}, {"f16", "f32", "f32", "8"}, {"f16", "f16", "f16", "8"}};
+    static const kind kinds[] = {KIND("bf16", "f32", "bf16", "8"), KIND("f16", "f32", "f32", "8"), KIND("f16", "f16", "f16", "8")};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
         run_orders(&kinds[i], NULL, tiles + i, i ? 1 : TN_COUNT(tiles));
@@ -79,7 +87,7 @@ static void test_copied(void **state)
 /* By warpgroups: copied, mixed, all through registers. */
 static void test_groups(void **state)
 {
-    static const kind kinds[] = {{"bf16", "f32", "bf16", "8"}, {"f16", "f32", "f16", "8"}};
+    static const kind kinds[] = {KIND("bf16", "f32", "bf16", "8"), KIND("f16", "f32", "f16", "8")};
     static const shape shapes[] = {{7, 7, 25, 64, 64, 64, 4, 3}, {15, 9, 17, 128, 64, 64, 8, 4}, {7, 15, 17, 64, 128, 128, 4, 2}, {8, 7, 9, 64, 64, 64, 4, 1}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
@@ -90,7 +98,7 @@ static void test_groups(void **state)
 /* Sizes that allow copies of 4 bytes, or none. */
 static void test_odd(void **state)
 {
-    static const kind kinds[] = {{"bf16", "f32", "bf16", "2"}, {"f16", "f32", "f16", "1"}};
+    static const kind kinds[] = {KIND("bf16", "f32", "bf16", "2"), KIND("f16", "f32", "f16", "1")};
     static const shape shapes[] = {{17, 31, 21, 32, 32, 16, 2, 3}, {50, 20, 70, 32, 64, 32, 4, 0}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
@@ -99,17 +107,53 @@ static void test_odd(void **state)
 
 static void test_bytes(void **state)
 {
-    static const kind kinds[] = {{"i8", "i32", "i32", "16"}, {"u8", "i32", "i32", "1"}};
+    static const kind kinds[] = {KIND("i8", "i32", "i32", "16"), KIND("u8", "i32", "i32", "1")};
     static const shape shapes[] = {{3, 2, 5, 32, 32, 32, 2, 3}, {4, 3, 4, 16, 32, 64, 1, 0}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
         run_orders(&kinds[i], NULL, shapes, TN_COUNT(shapes));
 }
 
+/* f32 by tf32: what is rounded or cut off is within 2^-10 of each factor; in three parts it is not seen. */
+static void test_tf32(void **state)
+{
+    static const kind kinds[] = {{"f32", "f32", "f32", "4", NULL, "precision tf32", NULL, 20}, {"f32", "f32", "f32", "4", NULL, "precision tf32x3", NULL, 0.02},
+                                 {"f32", "f32", "bf16", "1", NULL, "precision tf32", "sm_80", 20}, {"f32", "f32", "f32", "4", NULL, "precision tf32x3", "sm_80", 0.02}};
+    static const shape warps[] = {{7, 5, 9, 32, 32, 16, 2, 3}, {4, 9, 3, 16, 32, 8, 1, 0}, {3, 2, 3, 8, 16, 8, 1, 0}}, groups[] = {{17, 18, 19, 64, 64, 32, 4, 3}, {33, 17, 5, 128, 64, 32, 8, 0}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(kinds); i++)
+        run_orders(&kinds[i], NULL, warps, i ? 1 : TN_COUNT(warps));
+    run_orders(&kinds[0], NULL, groups, TN_COUNT(groups));
+    run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", groups, 1);
+}
+
+/* f8 of either kind and of two: by instructions, or as halves where there are none. */
+static void test_f8(void **state)
+{
+    static const kind kinds[] = {{"f8e4m3fn", "f32", "f32", "16", "f8e5m2", NULL, NULL, 0}, {"f8e5m2", "f32", "bf16", "16", NULL, NULL, NULL, 0},
+                                 {"f8e5m2", "f32", "f32", "1", "f8e4m3fn", NULL, "sm_80", 0}, {"f8e4m3fn", "f32", "f32", "16", NULL, NULL, "sm_80", 0}};
+    static const shape warps[] = {{3, 2, 5, 32, 32, 32, 2, 3}}, groups[] = {{5, 4, 9, 64, 64, 128, 4, 3}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(kinds); i++)
+        run_orders(&kinds[i], NULL, warps, TN_COUNT(warps));
+    run_orders(&kinds[0], NULL, groups, TN_COUNT(groups));
+    run_orders(&kinds[1], "%left = add %0, %0 : $M x $K x #T", groups, 1);
+}
+
+/* Integers by warpgroups, whose factors lie along k, or are turned on their way. */
+static void test_byte_groups(void **state)
+{
+    static const kind kinds[] = {KIND("i8", "i32", "i32", "16"), KIND("u8", "i32", "i32", "16")};
+    static const shape groups[] = {{5, 5, 9, 64, 64, 128, 4, 3}, {7, 6, 9, 128, 64, 128, 8, 2}};
+    (void)state;
+    run_orders(&kinds[0], NULL, groups, TN_COUNT(groups));
+    run_orders(&kinds[1], "%left = add %0, %0 : $M x $K x #T", groups, 1);
+}
+
 /* By multiply-adds in blocks: operands that lie either way, copied or computed. */
 static void test_blocks(void **state)
 {
-    static const kind kinds[] = {{"f32", "f32", "f32", "4"}, {"f64", "f64", "f64", "2"}, {"i32", "i32", "i32", "1"}};
+    static const kind kinds[] = {KIND("f32", "f32", "f32", "4"), KIND("f64", "f64", "f64", "2"), KIND("i32", "i32", "i32", "1")};
     static const shape shapes[] = {{7, 15, 11, 32, 64, 16, 2, 3}, {9, 9, 9, 16, 64, 8, 1, 0}, {7, 17, 5, 64, 128, 16, 4, 2}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
@@ -159,7 +203,7 @@ static void test_bare(void **state)
 /* By multiply-adds: types and extents that no instruction takes. */
 static void test_scalar(void **state)
 {
-    static const kind kinds[] = {{"f32", "f32", "f32", "1"}, {"f64", "f64", "f64", "1"}, {"i16", "i32", "i32", "1"}, {"bf16", "f32", "bf16", "1"}};
+    static const kind kinds[] = {KIND("f32", "f32", "f32", "1"), KIND("f64", "f64", "f64", "1"), KIND("i16", "i32", "i32", "1"), KIND("bf16", "f32", "bf16", "1")};
     static const shape shapes[] = {{17, 9, 11, 8, 8, 8, 1, 0}, {5, 20, 7, 4, 32, 4, 2, 0}, {1, 33, 19, 1, 32, 16, 4, 0}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
@@ -169,7 +213,7 @@ static void test_scalar(void **state)
 /* The left operand is computed; the right one is copied meanwhile. */
 static void test_computed(void **state)
 {
-    static const kind kinds[] = {{"bf16", "f32", "f32", "8"}};
+    static const kind kinds[] = {KIND("bf16", "f32", "f32", "8")};
     (void)state;
     run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", tiles + 1, 3);
 }
@@ -216,7 +260,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_groups), cmocka_unit_test(test_tf32), cmocka_unit_test(test_f8), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,8 @@ typedef struct variant {
     setting bind[TEST_KNOBS];
     setting set[TEST_KNOBS];
     setting alias[TEST_KNOBS]; /* "y x" 3: y starts at element 3 of x, in the same memory (one element type) */
+    const char *gpu;           /* machine; NULL: sm_90a */
+    double slack;              /* factor of the tolerance of floats; 0: 1 */
 } variant;
 
 static inline uint64_t test_random(uint64_t *state)
@@ -157,11 +159,12 @@ static inline void free_data(test_data *data)
             free(data->at[i]);
 }
 
-static inline bool close_enough(tn_dtype dtype, tn_number a, tn_number b)
+static inline bool close_enough(tn_dtype dtype, tn_number a, tn_number b, double slack)
 {
     if (!tn_is_float(dtype) && !tn_is_complex(dtype))
         return tn_number_same(dtype, a, b);
     double tolerance = tn_dtype_bits(tn_dtype_real(dtype)) >= 64 ? 1e-9 : tn_dtype_bits(tn_dtype_real(dtype)) >= 32 ? 1e-3 : 4e-2;
+    tolerance *= slack ? slack : 1;
     if (tn_number_same(dtype, a, b))
         return true;
     return fabs(a.f - b.f) <= tolerance * fmax(1, fabs(a.f)) && (!tn_is_complex(dtype) || fabs(a.im - b.im) <= tolerance * fmax(1, fabs(a.im)));
@@ -213,7 +216,7 @@ static inline void compare(const tn_kernel *kernel, const tn_lfunc *func, const 
     for (int b = 0; ok && b < got.n; b++)
         for (int64_t k = 0; ok && k < got.elements[b]; k++) {
             tn_number x = tn_number_load(got.dtype[b], want->at[b], k), y = tn_number_load(got.dtype[b], got.at[b], k);
-            ok = close_enough(got.dtype[b], x, y);
+            ok = close_enough(got.dtype[b], x, y, v->slack);
             if (!ok)
                 fprintf(stderr, "buffer %d at %lld: expected %g, found %g\n", b, (long long)k, tn_number_to_double(got.dtype[b], x),
                         tn_number_to_double(got.dtype[b], y));
@@ -292,7 +295,7 @@ static inline tn_status check_gpu_kernel(const char *text, const variant *v, int
 {
     tn_session *session = new_test_session();
     tn_kernel *kernel = tile_variant(session, text, v);
-    const tn_machine *gpu = tn_machine_find("sm_90a");
+    const tn_machine *gpu = tn_machine_find(v->gpu ? v->gpu : "sm_90a");
     const tn_pass_options options = {.vector = gpu->vector};
     tn_lfunc *func = NULL;
     tn_schedule_set(kernel, "", "warps", warps);
@@ -304,7 +307,7 @@ static inline tn_status check_gpu_kernel(const char *text, const variant *v, int
         return status;
     }
     char name[32];
-    snprintf(name, sizeof name, "sm_90a, %d warps", warps);
+    snprintf(name, sizeof name, "%s, %d warps", gpu->name, warps);
     if (status != TN_OK || tn_loop_verify(func, 0) != TN_OK) {
         report(kernel, func, v, name);
         fail_msg("a test's kernel does not lower");

@@ -7,7 +7,7 @@
  *   pipeline         of a fold whose operands are plain loads: strips are copied without registers, `stages` - 1 of them ahead, into a ring of buffers
  *                      copies of strips 0 … stages - 2
  *                      each strip: wait until it is there; barrier; copy strip + stages - 1 to where strip - 1 was; fragments and products
- *   blocks           the same by multiply-adds, for types that no instruction takes (blocks.c)
+ *   blocks           the same by multiply-adds, for types that no instruction takes, and f32 that must not lose bits (blocks.c)
  *   multiply-adds    what is left, small extents too: each thread adds up its elements, k after k */
 #include "target/gpu/dot.h"
 
@@ -16,16 +16,22 @@
 #include <string.h>
 
 static const gpu_mma instructions[] = {
-    {TN_BF16, TN_F32, "mma_m16n8k16_bf16"},
-    {TN_F16, TN_F32, "mma_m16n8k16_f16"},
-    {TN_I8, TN_I32, "mma_m16n8k32_s8"},
-    {TN_U8, TN_I32, "mma_m16n8k32_u8"},
+    {TN_BF16, TN_BF16, TN_F32, 80, "mma_m16n8k16_bf16", "bf16"},
+    {TN_F16, TN_F16, TN_F32, 80, "mma_m16n8k16_f16", "f16"},
+    {TN_F32, TN_F32, TN_F32, 80, "mma_m16n8k8_tf32", "tf32"}, /* if the dot's precision allows it */
+    {TN_I8, TN_I8, TN_I32, 80, "mma_m16n8k32_s8", "s8"},
+    {TN_U8, TN_U8, TN_I32, 80, "mma_m16n8k32_u8", "u8"},
+    {TN_F8E4M3, TN_F8E4M3, TN_F32, 89, "mma_m16n8k32_e4m3_e4m3", "e4m3_e4m3"},
+    {TN_F8E4M3, TN_F8E5M2, TN_F32, 89, "mma_m16n8k32_e4m3_e5m2", "e4m3_e5m2"},
+    {TN_F8E5M2, TN_F8E4M3, TN_F32, 89, "mma_m16n8k32_e5m2_e4m3", "e5m2_e4m3"},
+    {TN_F8E5M2, TN_F8E5M2, TN_F32, 89, "mma_m16n8k32_e5m2_e5m2", "e5m2_e5m2"},
 };
 
 typedef struct product {
     const tn_top *op, *dot;
     tn_dtype factor, sum; /* of the operands, of the accumulators */
     const gpu_mma *mma;   /* NULL: multiply-adds */
+    bool halves;          /* factors of f8 become f16 in registers, which loses nothing */
     bool blocks;          /* multiply-adds, a block of the result a thread (blocks.c) */
     gpu_warps warps;
     int group_columns;    /* of one instruction of a warpgroup; 0: warps work alone */
@@ -102,17 +108,49 @@ static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 static int architecture(const lower *L) { return atoi(L->machine->name + strlen("sm_")); }
 
-/* Columns of an instruction of a warpgroup, for a dot that a fold adds up, or in a loop: it reads factors from shared memory, whole rows of 128 bytes. */
-static int group_columns_of(const lower *L, const tn_top *dot)
+static const gpu_mma *instruction_for(const lower *L, tn_dtype left, tn_dtype right, tn_dtype sum)
 {
-    enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_K = 64, MOST_SUMS = 128 };
+    for (size_t i = 0; i < TN_COUNT(instructions); i++) {
+        const gpu_mma *row = &instructions[i];
+        if (row->left == left && row->right == right && row->sum == sum && architecture(L) >= row->least)
+            return row;
+    }
+    return NULL;
+}
+
+static const gpu_mma *find_instruction(const lower *L, product *p)
+{
+    tn_dtype left = p->factor, right = p->dot->operand[1]->type.dtype;
+    if (left == TN_F32 && p->dot->precision == TN_IEEE)
+        return NULL;
+    const gpu_mma *found = instruction_for(L, left, right, p->sum);
+    p->halves = !found && tn_is_float(left) && tn_dtype_bits(left) == 8;
+    return p->halves ? instruction_for(L, TN_F16, TN_F16, p->sum) : found;
+}
+
+/* Its elements are neighbours along k where it comes from, or it is computed: then it may lie so in shared memory, though wgmma can't turn it. */
+static bool may_lie_along_k(const lower *L, const tn_top *dot, int number)
+{
+    const tn_top *load = dot->operand[number]->def;
+    int64_t multiple;
+    int axis;
+    return dot->operand[number]->type.dtype == TN_BF16 || dot->operand[number]->type.dtype == TN_F16 || !load || load->code != TN_T_load ||
+           !gpu_neighbours(L, load, &axis, &multiple) || axis == 1 - number;
+}
+
+/* Columns of an instruction of a warpgroup, for a dot that a fold adds up, or in a loop: it reads factors from shared memory, whole rows of 128 bytes. */
+static int group_columns_of(const lower *L, const product *p, const gpu_mma *mma)
+{
+    enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_DEPTH = 128 /* bytes */, MOST_SUMS = 128 };
+    const tn_top *dot = p->dot;
     const tn_top *fold = dot->block->parent;
     const tn_ttype *type = &dot->result->type;
     int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
-    tn_dtype factor = dot->operand[0]->type.dtype;
+    int64_t depth = dot->operand[0]->type.extent[1].size * tn_dtype_bits(p->factor) / 8;
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
-    bool fits = architecture(L) >= 90 && (factor == TN_BF16 || factor == TN_F16) && (adds || (fold && fold->code == TN_T_for && n <= MOST_N));
-    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || dot->operand[0]->type.extent[1].size < LEAST_K || m * n > MOST_SUMS * 128 * groups)
+    bool fits = architecture(L) >= 90 && mma->group && !p->halves && dot->precision != TN_TF32X3 && (adds || (fold && fold->code == TN_T_for && n <= MOST_N)) &&
+                may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
+    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
 }
@@ -121,27 +159,21 @@ static int group_columns_of(const lower *L, const tn_top *dot)
 static void choose(lower *L, product *p)
 {
     const tn_ttype *x = &p->dot->operand[0]->type, *type = &p->dot->result->type;
-    const gpu_mma *found = NULL;
-    for (size_t i = 0; i < TN_COUNT(instructions); i++)
-        if (instructions[i].factor == p->factor && instructions[i].sum == p->sum)
-            found = &instructions[i];
+    const gpu_mma *found = find_instruction(L, p);
     if (x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size))
         return;
-    if (!found) {
-        p->blocks = p->factor == p->sum && gpu_block_layout(L, p->dot, &p->warps, &p->layout);
-        return;
+    if (found && x->extent[1].size * tn_dtype_bits(x->dtype) / 8 >= GPU_MMA_DEPTH) {
+        p->group_columns = group_columns_of(L, p, found);
+        if (p->group_columns && !tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout))
+            p->group_columns = 0;
+        if (!p->group_columns)
+            p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
+        if (p->group_columns || (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))) {
+            p->mma = found;
+            return;
+        }
     }
-    if (x->extent[1].size * tn_dtype_bits(x->dtype) / 8 < GPU_MMA_DEPTH)
-        return;
-    p->group_columns = group_columns_of(L, p->dot);
-    if (p->group_columns && tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout)) {
-        p->mma = found;
-        return;
-    }
-    p->group_columns = 0;
-    p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
-    if (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))
-        p->mma = found;
+    p->blocks = p->factor == p->sum && gpu_block_layout(L, p->dot, &p->warps, &p->layout);
 }
 
 static product product_of(lower *L, const tn_top *op)
@@ -187,37 +219,113 @@ static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_
 }
 
 
+void gpu_round(tn_lbuilder *b, tn_lvalue *regs, int64_t count)
+{
+    tn_lvalue *i;
+    tn_lbuilder in = unrolled(b, "r", count, &i);
+    tn_l_machine(&in, "round_tf32", (tn_lvalue *[]){regs, i}, 2);
+}
+
+/* Fragments of an operand for 32 bytes of k, and what goes into the instruction. */
+typedef struct factor {
+    tn_lvalue *loaded, *ready;
+    tn_lvalue *rest; /* tf32x3: what rounding left */
+    int64_t count;   /* registers */
+} factor;
+
+static factor new_factor(tn_lbuilder *b, const product *p, int number, int64_t fragments)
+{
+    const gpu_operand *o = &p->operand[number];
+    factor f = {.count = fragments * (number ? 8 : 16) / o->bytes};
+    f.loaded = f.ready = tn_l_alloc(b, number ? "b" : "a", o->value->type.dtype, TN_SPACE_REG, f.count);
+    if (p->halves)
+        f.ready = tn_l_alloc(b, number ? "bh" : "ah", TN_F16, TN_SPACE_REG, f.count);
+    if (p->dot->precision == TN_TF32X3)
+        f.rest = tn_l_alloc(b, number ? "bl" : "al", TN_F32, TN_SPACE_REG, f.count);
+    return f;
+}
+
+/* x = what is rounded + rest; the rest of an infinity is 0. */
+static void round_apart(tn_lbuilder *b, const factor *f)
+{
+    tn_lvalue *i;
+    tn_lbuilder in = unrolled(b, "r", f->count, &i);
+    tn_lvalue *x = tn_l_load(&in, f->loaded, i, 1, NULL, NULL);
+    tn_l_machine(&in, "round_tf32", (tn_lvalue *[]){f->loaded, i}, 2);
+    tn_lvalue *rest = tn_l_fn2(&in, TN_S_sub, x, tn_l_load(&in, f->loaded, i, 1, NULL, NULL));
+    tn_lvalue *zero = tn_l_const(&in, tn_lscalar(TN_F32), tn_number_from_int(TN_F32, 0));
+    tn_l_store(&in, f->rest, i, tn_l_fn3(&in, TN_S_select, tn_l_fn2(&in, TN_S_eq, rest, rest), rest, zero), NULL);
+    tn_l_machine(&in, "round_tf32", (tn_lvalue *[]){f->rest, i}, 2);
+}
+
+/* A fragment of 32 bytes of f8 becomes two of f16. Which k they belong to does not matter, as long as both factors' do alike: the first and the second halves of
+ * words, so that nothing leaves its thread. Words of the left factor are two rows' turn by turn. */
+static void widen(tn_lbuilder *b, const factor *f, bool left)
+{
+    enum { PAIR = 2 };
+    tn_lvalue *i, *half, *row, *e;
+    int64_t rows = left ? 2 : 1;
+    tn_lbuilder in = unrolled(b, "f", f->count / (rows * 2 * PAIR), &i);
+    in = unrolled(&in, "h", 2, &half);
+    in = unrolled(&in, "w", rows, &row);
+    in = unrolled(&in, "e", PAIR, &e);
+    tn_lvalue *base = gpu_plus(&in, gpu_times(&in, i, rows * 2 * PAIR), e);
+    tn_lvalue *from = gpu_plus(&in, base, gpu_plus(&in, gpu_times(&in, row, 2 * PAIR), gpu_times(&in, half, PAIR)));
+    tn_lvalue *to = gpu_plus(&in, base, gpu_plus(&in, gpu_times(&in, half, rows * PAIR), gpu_times(&in, row, PAIR)));
+    tn_l_store(&in, f->ready, to, tn_l_cast(&in, tn_l_load(&in, f->loaded, from, 1, NULL, NULL), TN_F16), NULL);
+}
+
+static void load_factor(lower *L, tn_lbuilder *b, const product *p, const factor *f, int number, int64_t fragments, tn_lvalue *k)
+{
+    gpu_load_fragments(L, b, &p->operand[number], p->warps, f->loaded, (int)fragments, k);
+    if (f->rest)
+        round_apart(b, f);
+    else if (p->halves)
+        widen(b, f, number == 0);
+    else if (p->mma->left == TN_F32)
+        gpu_round(b, f->loaded, f->count);
+}
+
 /* The accumulators, and what the operands hold now: one strip. */
 static void multiply(lower *L, tn_lbuilder *b, const product *p)
 {
     const tn_ttype *type = &p->dot->result->type;
-    int bytes = p->operand[0].bytes, left = 16 / bytes, right = 8 / bytes;
+    int bytes = p->operand[0].bytes, left = 16 / bytes, right = 8 / bytes, steps = p->halves ? 2 : 1;
     int64_t rows = type->extent[0].size / (GPU_MMA_M * p->warps.m), columns = type->extent[1].size / (GPU_MMA_N * p->warps.n);
     int64_t depth = p->dot->operand[0]->type.extent[1].size * bytes / GPU_MMA_DEPTH;
-    tn_lvalue *i, *j, *k, *x = NULL, *y = NULL, *held = p->operand[0].fragments ? p->operand[0].fragments->held->regs : NULL;
+    tn_lvalue *i, *j, *k, *held = p->operand[0].fragments ? p->operand[0].fragments->held->regs : NULL;
+    factor x = {.ready = held}, y;
     if (!held)
-        x = tn_l_alloc(b, "a", p->factor, TN_SPACE_REG, rows * left);
-    y = tn_l_alloc(b, "b", p->factor, TN_SPACE_REG, columns * right);
+        x = new_factor(b, p, 0, rows);
+    y = new_factor(b, p, 1, columns);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
     if (!held)
-        gpu_load_fragments(L, &in, &p->operand[0], p->warps, x, (int)rows, k);
-    gpu_load_fragments(L, &in, &p->operand[1], p->warps, y, (int)columns, k);
+        load_factor(L, &in, p, &x, 0, rows, k);
+    load_factor(L, &in, p, &y, 1, columns, k);
     in = unrolled(&in, "m", rows, &i);
     in = unrolled(&in, "n", columns, &j);
-    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, columns), j), 4);
-    tn_lvalue *at = held ? gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), left) : gpu_times(&in, i, left);
-    tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){p->acc->held->regs, acc, held ? held : x, at, y, gpu_times(&in, j, right)}, 6);
+    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, columns), j), 4), *sums = p->acc->held->regs;
+    tn_lvalue *a = held ? gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), left) : gpu_times(&in, i, left), *c = gpu_times(&in, j, right);
+    if (x.rest) { /* the small ones first */
+        tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){sums, acc, x.rest, a, y.ready, c}, 6);
+        tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){sums, acc, x.ready, a, y.rest, c}, 6);
+    }
+    for (int s = 0; s < steps; s++) {
+        tn_lvalue *at = gpu_plus(&in, a, tn_l_index(&in, s * left / 2)), *ct = gpu_plus(&in, c, tn_l_index(&in, s * right / 2));
+        tn_l_machine(&in, p->mma->name, (tn_lvalue *[]){sums, acc, x.ready, at, y.ready, ct}, 6);
+    }
 }
 
 /* The same by warpgroups; the products are under way when it ends. */
 static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
 {
-    enum { M = 64, K = 16 };
+    enum { M = 64 };
     const tn_ttype *type = &p->dot->result->type;
+    int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
-    int64_t depth = p->dot->operand[0]->type.extent[1].size / K;
+    int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
     tn_lvalue *group = tn_l_fn2(&L->entry, TN_S_shr_logical, GPU(L)->thread, tn_l_index(&L->entry, TN_LAYOUT_LANE_BITS + 2)), *i, *j, *k;
-    const char *name = tn_format(&L->session->arena, p->operand[0].fragments ? "wgmma_m64n%dk16_%s_held" : "wgmma_m64n%dk16_%s", p->group_columns, tn_dtype_text(p->factor));
+    const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
     in = unrolled(&in, "n", columns, &j);
@@ -240,7 +348,7 @@ static void end_groups(tn_lbuilder *b, const product *p)
 {
     int registers = tn_layout_regs(&p->layout);
     tn_lbuilder in = *b;
-    tn_l_machine(&in, tn_format(&b->func->session->arena, "wgmma_end_%d", registers), (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0)}, 2);
+    tn_l_machine(&in, tn_format(&b->func->session->arena, p->sum == TN_I32 ? "wgmma_end_%d_i32" : "wgmma_end_%d", registers), (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0)}, 2);
 }
 
 /* The left operand where the accumulators of an earlier product lie already: those of two instructions side by side are a fragment. */

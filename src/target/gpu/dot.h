@@ -4,10 +4,12 @@
 
 #include "target/gpu/lower.h"
 
-/* A matrix instruction m16n8 that warps run on registers. */
+/* A matrix instruction m16n8 that warps run on registers, and that of warpgroups. */
 typedef struct gpu_mma {
-    tn_dtype factor, sum; /* element types */
+    tn_dtype left, right, sum; /* element types */
+    int least;                 /* architecture that has it */
     const char *name;
+    const char *group;         /* what wgmma's name ends in */
 } gpu_mma;
 enum { GPU_MMA_M = 16, GPU_MMA_N = 8, GPU_MMA_DEPTH = 32 /* bytes of k */ };
 
@@ -28,6 +30,7 @@ typedef struct gpu_operand {
     int piece_bits;        /* log2 of the elements of 16 bytes */
     int piece_count;       /* pieces of a box's row: 1, 2, 4, 8 */
     int bytes;             /* of an element */
+    bool rounds;           /* to tf32, where it goes through registers */
     tn_layout layout;      /* in which it is computed, if it goes through registers */
     int64_t width;         /* elements of one asynchronous copy; 0: it goes through registers */
     tn_layout copies;      /* of the tile whose elements are copies */
@@ -52,13 +55,15 @@ typedef struct gpu_split {
 tn_lvalue *gpu_piece_at(tn_lbuilder *b, const gpu_operand *o, gpu_split row, gpu_split piece, bool by_thread);
 tn_lvalue *gpu_element_at(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *row, tn_lvalue *column);
 /* Fragments along m (left) or n for 32 bytes of k, number `k`, into registers `to`: `count` fragments of 16 rows or 8 columns. k: may be an unrolled index. */
-/* The same for wgmma: where in the buffer the 64 rows number `group` along m (n: from 0 on) start that belong to 16 of k; how many bytes boxes are apart; whether
- * rows lie along m or n. */
+/* The same for wgmma: where in the buffer the 64 rows number `group` along m (n: from 0 on) start that belong to 32 bytes of k; how many bytes boxes are apart;
+ * whether rows lie along m or n (elements of 2 bytes). */
 typedef struct gpu_matrix {
     tn_lvalue *at, *apart, *turned;
 } gpu_matrix;
 gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group, tn_lvalue *k);
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k);
+
+void gpu_round(tn_lbuilder *b, tn_lvalue *regs, int64_t count); /* registers of f32 to tf32 */
 
 /* A buffer of its own in shared memory for that many tiles. */
 void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages);

@@ -18,6 +18,10 @@ bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out)
     *out = (gpu_operand){.value = v, .left = number == 0, .bytes = tn_dtype_bits(v->type.dtype) / 8};
     if (!gpu_operand_layout(L, v, &out->inner, &out->layout))
         return false;
+    bool groups = gpu_dot_is_by_groups(L, dot);
+    out->rounds = groups && v->type.dtype == TN_F32;
+    if (groups && out->bytes != 2) /* wgmma turns halves only: others are turned on their way from registers */
+        out->inner = out->left ? 1 : 0;
     out->columns = v->type.extent[out->inner].size;
     out->rows = v->type.extent[1 - out->inner].size;
     out->box = tn_min(out->columns, LINE / out->bytes);
@@ -182,6 +186,8 @@ void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
     gpu_prepare_own(L, b, o->value, &o->layout);
     place *p = gpu_new_place(L, b, &o->value->type, &o->layout, "operand");
     gpu_materialise_into(L, b, o->value, p);
+    if (o->rounds)
+        gpu_round(b, p->held->regs, tn_layout_regs(&o->layout));
     gpu_touch_shared(L, b, o->buffer, true);
     tn_lbuilder in = *b;
     gpu_open(L, &in, &o->layout, &n);
@@ -274,10 +280,11 @@ void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warp
 
 gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group, tn_lvalue *k)
 {
-    enum { ROWS = 64, DEPTH = 16 };
+    enum { ROWS = 64 };
+    int depth = GPU_MMA_DEPTH / o->bytes;
     bool turned = o->inner != (o->left ? 1 : 0);
-    assert(o->box * o->bytes == LINE);
-    tn_lvalue *at = turned ? gpu_plus(b, gpu_times(b, group, ROWS / o->box * o->rows * o->box), gpu_times(b, k, DEPTH * o->box))
-                           : gpu_plus(b, gpu_times(b, group, ROWS * o->box), gpu_plus(b, gpu_times(b, shift_right(b, k, 2), o->rows * o->box), gpu_times(b, and_mask(b, k, 3), DEPTH)));
+    assert(o->box * o->bytes == LINE && (o->bytes == 2 || !turned));
+    tn_lvalue *at = turned ? gpu_plus(b, gpu_times(b, group, ROWS / o->box * o->rows * o->box), gpu_times(b, k, depth * o->box))
+                           : gpu_plus(b, gpu_times(b, group, ROWS * o->box), gpu_plus(b, gpu_times(b, shift_right(b, k, 2), o->rows * o->box), gpu_times(b, and_mask(b, k, 3), depth)));
     return (gpu_matrix){in_stage(b, at, o->stage), tn_l_index(b, turned ? o->rows * LINE : PIECE), tn_l_index(b, turned)};
 }

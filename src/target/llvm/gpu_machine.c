@@ -30,7 +30,8 @@ typedef struct assembly {
 
 static void add_constraint(assembly *a, const char *text) { tn_text_add(&a->constraints, a->constraints.len ? ",%s" : "%s", text); }
 
-static bool is_f32(const tn_lpart *part) { return part->dtype == TN_F32; }
+/* Accumulators; factors of f32 are tf32, whose registers are of bits. */
+static bool is_f32(const tn_lpart *part) { return part->dtype == TN_F32 && part->how & TN_PART_W; }
 
 static LLVMValueRef word_address(tn_emitter *e, const tn_lop *op, int operand, int word)
 {
@@ -145,11 +146,11 @@ static const char *text_of(tn_emitter *e, const ptx *row, const tn_linstruction 
             continue;
         }
         int p = *++c - '0';
-        bool registers = instruction->part[p].kind == TN_PART_REG;
-        tn_text_add(&text, registers ? "{" : "");
+        bool several = instruction->part[p].kind == TN_PART_REG && a->words[p] > 1;
+        tn_text_add(&text, several ? "{" : "");
         for (int i = 0; i < a->words[p]; i++)
             tn_text_add(&text, i ? ", $%d" : "$%d", a->first[p] + i);
-        tn_text_add(&text, registers ? "}" : "");
+        tn_text_add(&text, several ? "}" : "");
     }
     return text.at;
 }
