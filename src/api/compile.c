@@ -30,6 +30,7 @@ typedef struct compilation {
     const tn_machine *machine;
     int threads, device;
     tn_numerics numerics;
+    tn_precision precision;
     tn_program *program;
     double graph_seconds, fuse_seconds;
 } compilation;
@@ -90,6 +91,9 @@ static tn_status optimize(compilation *c)
     if (status != TN_OK)
         return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
     c->numerics = options.numerics;
+    const char *precision = tn_map_get_str(&c->session->options, "matmul-precision");
+    if (precision && !tn_precision_from_text(precision, &c->precision))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "option matmul-precision: expected ieee, tf32x3 or tf32, found '%s'", precision);
     double start = tn_seconds();
     TN_TRY(tn_opt_run(c->session, c->graph, c->options->passes, &options));
     c->graph_seconds = tn_seconds() - start;
@@ -98,7 +102,7 @@ static tn_status optimize(compilation *c)
 
 static tn_status fuse(compilation *c)
 {
-    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics};
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics, .precision = c->precision};
     double start = tn_seconds();
     TN_TRY(tn_fuse_check(c->graph));
     c->program = TN_NEW(&c->session->arena, tn_program);

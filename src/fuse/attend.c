@@ -229,7 +229,7 @@ static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tval
     tn_dtype type = factor_type(a->keys), sums = fuse_accumulator(a->keys->result->type.dtype);
     set_axes(E, x->depth, x->D, x->key, x->N);
     tn_tvalue *k = factor(E, a->keys_demand, 1 - a->query, type);
-    tn_tvalue *product = tn_t_dot(&E->b, q, k, sums, TN_IEEE);
+    tn_tvalue *product = tn_t_dot(&E->b, q, k, sums, fuse_precision(E->F, q->type.dtype));
     set_axes(E, x->row, x->M, x->key, x->N);
     t->all = E->phase;
     t->keys = ++E->phases;
@@ -262,7 +262,7 @@ static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue 
     set_axes(E, x->key, x->N, x->column, x->C);
     tn_tvalue *v = factor(E, a->values_demand, 1 - a->weights, type);
     set_axes(E, x->row, x->M, x->column, x->C);
-    tn_tvalue *product = tn_t_dot(b, weights, v, x->sums, TN_IEEE);
+    tn_tvalue *product = tn_t_dot(b, weights, v, x->sums, fuse_precision(E->F, type));
     next[2] = tn_t_map3(b, TN_S_fma, old[2], spread(E, keep, x->sums), product);
 }
 

@@ -699,6 +699,8 @@ tn_scalar fuse_region_fn(const tn_block *region)
     return both && fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_ASSOCIATES) && (tn_scalar_traits(fn) & TN_SCALAR_COMMUTES) ? fn : TN_SCALAR_NONE;
 }
 
+tn_precision fuse_precision(const fuser *F, tn_dtype factors) { return factors == TN_F32 ? F->options->precision : TN_IEEE; }
+
 tn_dtype fuse_accumulator(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32 ? TN_F32 : dtype; }
 
 /* Enters a full phase inside `block`: the fold dims get their starts. */

@@ -60,6 +60,7 @@ typedef struct tn_fuse_options {
     tn_tile_target target;
     bool no_fusion;    /* one kernel an operation (--passes=-fuse) */
     tn_numerics numerics;
+    tn_precision precision; /* of products of f32 */
 } tn_fuse_options;
 
 /* Every operation that has no lowering is reported (TN_UNSUPPORTED, all in one list) before anything is built. */

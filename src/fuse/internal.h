@@ -216,6 +216,7 @@ void emit_grid_dim(emitter *E, int j, int64_t step, int axis);
 tn_tvalue *emit_full_tile(emitter *E, tn_tvalue *v);
 const tn_tensor *fuse_single_constant(const tn_value *v);
 tn_dtype fuse_accumulator(tn_dtype dtype);
+tn_precision fuse_precision(const fuser *F, tn_dtype factors); /* of a product of such factors */
 tn_scalar fuse_region_fn(const tn_block *region); /* the one function of a reduction's region that commutes and associates, or TN_SCALAR_NONE */
 /* map.c: splits dim j into j (outer) and a new dim (inner), in all maps. */
 int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner);

@@ -579,7 +579,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     ta = as_matrix(E, ta, type);
     set_axes(E, x.k, x.K, x.n, x.N, &x);
     tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &p, x.k, x.n, b.value->type.dtype) : emit_operand(E, d, 1), type);
-    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc, TN_IEEE);
+    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc, fuse_precision(F, type));
     tn_t_yield(&E->b, &product, 1);
     E->b.block = outer;
     for (int i = 0; i < n; i++)
