@@ -21,10 +21,11 @@ enum {
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
     LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
     PART_BYTES = 128 << 10,   /* of a part of a reduction, at least: two such strips, which cost more than the kernel that the parts need */
-    PARTS_EACH = 4,           /* programs a processor that parts make: the last ones to end leave few idle */
-    LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them */
+    PARTS_EACH = 16,          /* programs a processor that parts make, of those that any GPU has: 4 warps each. Half of it is enough (2 gave 0.46 of a copy, 4 0.75, 8 1.02) */
+    LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them (half a line: 0.92 of a copy, one 1.02) */
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
+    ROW_BYTES = 128 << 10,    /* of rows that wait in shared memory where registers don't hold them: 0.81 to 0.91 of a copy at 65536 columns of bf16, strips 0.53 to 0.67 */
     COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 a thread of 1024 */
     WINDOW_ELEMENTS = 1024,   /* of a tile that sums up taps: each tap is a load more in flight */
     LARGE = 4096,             /* stands for a size that is not known */
@@ -85,6 +86,7 @@ static int warps_for(int64_t elements, int64_t each, int64_t most) { return (int
 typedef struct survey {
     group *g;
     int64_t bytes; /* of the widest element that is loaded or stored over all dims that are walked */
+    int64_t loaded; /* of the widest that is loaded over what is reduced */
     int rows;      /* buffers whose loads move with the folded dims and with others: a program keeps as many rows, if several sweeps need them */
     int buffer[ROWS_COUNTED];
 } survey;
@@ -101,8 +103,11 @@ static void see(void *context, fuser *F, const location *l, const fmap *m, bool 
         kept |= moves && !s->g->dim[j].fold;
         any_kept |= !s->g->dim[j].fold;
     }
+    int64_t bytes = tn_max(tn_dtype_bits(F->program->buffers.at[l->buffer].type.dtype) / 8, 1);
     if (fold || kept)
-        s->bytes = tn_max(s->bytes, tn_max(tn_dtype_bits(F->program->buffers.at[l->buffer].type.dtype) / 8, 1));
+        s->bytes = tn_max(s->bytes, bytes);
+    if (fold && !store)
+        s->loaded = tn_max(s->loaded, bytes);
     bool row = !store && fold && (kept || !any_kept) && s->rows < ROWS_COUNTED;
     for (int i = 0; row && i < s->rows; i++)
         row = s->buffer[i] != l->buffer;
@@ -112,11 +117,11 @@ static void see(void *context, fuser *F, const location *l, const fmap *m, bool 
 
 static survey look(fuser *F, group *g)
 {
-    survey s = {.g = g, .bytes = 1};
+    survey s = {.g = g, .bytes = 1, .loaded = 1};
     if (g->demands.len)
         fuse_visit_accesses(F, g, see, &s);
     else
-        s.bytes = tn_max(tn_dtype_bits(g->root->nresults ? g->root->result->type.dtype : TN_F32) / 8, 1);
+        s.bytes = s.loaded = tn_max(tn_dtype_bits(g->root->nresults ? g->root->result->type.dtype : TN_F32) / 8, 1);
     return s;
 }
 
@@ -184,7 +189,8 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
     bool alone = few(F, rows, others, 1);
     int64_t strip = (alone ? LONG_STRIP_BYTES : STRIP_BYTES) / s.bytes;
     *outer_step = 1;
-    if (outer < 0 && n && n <= F->options->target.registers / ROW_PART / keeps)
+    bool fits = n <= F->options->target.registers / ROW_PART / keeps || (again && n * s.bytes * keeps <= ROW_BYTES);
+    if (outer < 0 && n && fits)
         return whole_row(F, n, rows, others, s.bytes);
     gpu_tile t = {1, strip, alone ? 32 : 8};
     if (outer < 0 || !n || n > strip)
@@ -202,16 +208,16 @@ gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again)
 {
     survey s = look(F, g);
     int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, fold)), keeps = again ? tn_max(s.rows, 1) : 1;
-    gpu_tile t = {1, tn_max(LINE_BYTES / s.bytes, WARP), POINT_WARPS};
+    gpu_tile t = {1, tn_max(LINE_BYTES / s.loaded, WARP), POINT_WARPS};
     if (n && n < t.columns)
         t.columns = pow2_ceil(n);
     bool alone = few(F, tn_ceildiv(n ? n : LARGE, t.columns), other_programs(g, vector, -1), 1);
-    t.rows = pow2_floor(tn_max((alone ? LONG_STRIP_BYTES : COLUMN_BYTES) / s.bytes / t.columns, 1));
+    t.rows = pow2_floor(tn_max((alone ? LONG_STRIP_BYTES : COLUMN_BYTES) / s.loaded / t.columns, 1));
     if (m && m <= t.rows)
         t.rows = pow2_ceil(m);
     else if (m && again && m * t.columns <= COLUMN_VALUES / keeps)
         t.rows = cover(m, 1);
-    t.warps = warps_for(t.rows * t.columns, tn_max(THREAD_BYTES / s.bytes, 1), 32);
+    t.warps = warps_for(t.rows * t.columns, tn_max(THREAD_BYTES / s.loaded, 1), 32);
     return t;
 }
 
@@ -219,7 +225,7 @@ int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folde
 {
     int64_t columns = tn_min(kept, tn_max(LINE_BYTES / tn_max(bytes, 1), WARP)), programs = last ? kept : tn_ceildiv(kept, columns);
     int64_t elements = PART_BYTES / tn_max(bytes, 1), most = folded / tn_max(last ? elements : elements / columns, 1);
-    if (programs >= target->processors || most < 2)
+    if (2 * programs >= PARTS_EACH * target->processors || most < 2)
         return 1;
     return pow2_floor(tn_min(most, tn_ceildiv(PARTS_EACH * target->processors, programs)));
 }

@@ -36,6 +36,14 @@ static bool is_reduced(const tn_op *reduce, int dim)
     return false;
 }
 
+/* Bytes of an element of what is loaded: conversions are made on the way. */
+static int64_t loaded_bytes(const tn_value *x)
+{
+    while (x->def && x->def->code == TN_OP_convert)
+        x = tn_operand(x->def, 0);
+    return tn_dtype_bits(x->type.dtype) / 8;
+}
+
 /* How many parts of which dim; 0: none. */
 static int64_t parts_of(const tn_tile_target *target, const tn_op *reduce, int *dim)
 {
@@ -51,7 +59,7 @@ static int64_t parts_of(const tn_tile_target *target, const tn_op *reduce, int *
     }
     if (*dim < 0 || type->rank == TN_MAX_RANK)
         return 0;
-    int64_t parts = fuse_gpu_parts(target, kept, folded, is_reduced(reduce, type->rank - 1), tn_dtype_bits(type->dtype) / 8), extent = type->dim[*dim]->value;
+    int64_t parts = fuse_gpu_parts(target, kept, folded, is_reduced(reduce, type->rank - 1), loaded_bytes(tn_operand(reduce, 0))), extent = type->dim[*dim]->value;
     while (parts > 1 && extent % parts)
         parts /= 2;
     return parts > 1 ? parts : 0;
