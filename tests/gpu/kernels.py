@@ -123,3 +123,27 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK:
         a_ptrs += BK
         b_ptrs += BK * N
     tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@triton.jit
+def matmul_precise(a_ptr, b_ptr, c_ptr, M, N, K, B_K, B_N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr):
+    """Any factors, a right one that lies either way (strides B_K, B_N), sums in SUM."""
+    pid = tl.program_id(0)
+    pids_m = tl.cdiv(M, BM)
+    pids_n = tl.cdiv(N, BN)
+    in_group = GROUP * pids_n
+    first_m = (pid // in_group) * GROUP
+    size_m = min(pids_m - first_m, GROUP)
+    rm = (first_m + (pid % in_group) % size_m) * BM + tl.arange(0, BM)
+    rn = (pid % in_group) // size_m * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    a_ptrs = a_ptr + rm[:, None] * K + rk[None, :]
+    b_ptrs = b_ptr + rk[:, None] * B_K + rn[None, :] * B_N
+    acc = tl.zeros((BM, BN), dtype=SUM)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptrs, mask=(rm[:, None] < M) & (k + rk[None, :] < K), other=0.0)
+        b = tl.load(b_ptrs, mask=(k + rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+        acc += tl.dot(a, b, input_precision=PRECISION)
+        a_ptrs += BK
+        b_ptrs += BK * B_K
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))

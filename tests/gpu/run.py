@@ -218,7 +218,44 @@ class Matmul(Row):
         torch.matmul(i[0], i[1], out=o[0])
 
 
-ENTRIES = {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
+class Precise(Matmul):
+    """tf32, f8, int8; of the right factor rows of k (turned) or of n. Sums of int8 are exact."""
+    odd = [(1, 16, 32), (257, 528, 208), (300, 1008, 384), (128, 128, 128), (33, 17, 5)]
+
+    def __init__(self, dtype, turned, precision="ieee", right=None, limit=2e-3):
+        self.dtypes, self.right, self.turned, self.precision, self.limit = [dtype], right or dtype, turned, precision, limit
+
+    def make(self, size, dtype):
+        m, n, k = size
+        whole = dtype == torch.int8
+        values = (lambda t, *s: torch.randint(-128, 128, s, device="cuda", dtype=t)) if whole else (lambda t, *s: random(*s, dtype=t))
+        right = values(self.right, n, k).t() if self.turned else values(self.right, k, n)
+        out = torch.full((m, n), -1, device="cuda", dtype=torch.int32) if whole else poisoned(m, n, dtype=F32)
+        return [values(dtype, m, k), right], [out]
+
+    def launch(self, k, i, o, size):
+        m, n, kk = size
+        tl = k.tl
+        wide = i[0].element_size() == 4
+        k.matmul_precise[(cdiv(m, 128) * cdiv(n, 128),)](i[0], i[1], o[0], m, n, kk, i[1].stride(0), i[1].stride(1), BM=128, BN=128, BK=32 if wide else 128, GROUP=8,
+                                                         SUM=tl.int32 if o[0].dtype == torch.int32 else tl.float32, PRECISION=self.precision, num_warps=8, num_stages=3)
+
+    def peer_run(self, i, o):
+        if i[0].dtype == torch.int8:
+            torch._int_mm(i[0], i[1], out=o[0])
+        elif i[0].element_size() == 1:
+            one = torch.ones((), device="cuda")
+            torch._scaled_mm(i[0], i[1], scale_a=one, scale_b=one, out_dtype=BF16, use_fast_accum=True)
+        else:
+            torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+            torch.matmul(i[0], i[1], out=o[0])
+
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, "tf32"), "tf32x3": Precise(F32, True, "tf32x3", limit=4e-6),
+           "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
+           "mixed_f8": Precise(E4M3, True, right=E5M2), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
+ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
            "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "matmul": Matmul()}
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
 
@@ -228,7 +265,7 @@ def check(name, entry, kernels):
     for dtype in entry.dtypes:
         for size in entry.odd:
             inputs, outputs = entry.make(size, dtype)
-            limit = LIMITS[dtype] if name != "matmul" or dtype != F32 else 2e-3  # tf32
+            limit = entry.limit if hasattr(entry, "limit") else LIMITS[dtype] if name != "matmul" or dtype != F32 else 2e-3  # tf32
             try:
                 entry.launch(kernels, inputs, outputs, size)
                 torch.cuda.synchronize()
@@ -238,7 +275,7 @@ def check(name, entry, kernels):
                 if "unspecified launch failure" in str(problem) or "illegal" in str(problem):
                     raise
                 continue
-            worst = max(worst, e / limit)
+            worst = max(worst, e / limit if limit else e)
             if not e <= limit:
                 wrong.append(f"{size} {dtype}: error {e:.2e}")
     return worst, wrong

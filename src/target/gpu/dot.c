@@ -15,16 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* f8 is f16's product unless warpgroups multiply: what mma of f8 asks for (8.9, PTX 8.4) is not faster than that on Hopper. */
 static const gpu_mma instructions[] = {
-    {TN_BF16, TN_BF16, TN_F32, 80, "mma_m16n8k16_bf16", "bf16"},
-    {TN_F16, TN_F16, TN_F32, 80, "mma_m16n8k16_f16", "f16"},
-    {TN_F32, TN_F32, TN_F32, 80, "mma_m16n8k8_tf32", "tf32"}, /* if the dot's precision allows it */
-    {TN_I8, TN_I8, TN_I32, 80, "mma_m16n8k32_s8", "s8"},
-    {TN_U8, TN_U8, TN_I32, 80, "mma_m16n8k32_u8", "u8"},
-    {TN_F8E4M3, TN_F8E4M3, TN_F32, 89, "mma_m16n8k32_e4m3_e4m3", "e4m3_e4m3"},
-    {TN_F8E4M3, TN_F8E5M2, TN_F32, 89, "mma_m16n8k32_e4m3_e5m2", "e4m3_e5m2"},
-    {TN_F8E5M2, TN_F8E4M3, TN_F32, 89, "mma_m16n8k32_e5m2_e4m3", "e5m2_e4m3"},
-    {TN_F8E5M2, TN_F8E5M2, TN_F32, 89, "mma_m16n8k32_e5m2_e5m2", "e5m2_e5m2"},
+    {TN_BF16, TN_BF16, TN_F32, "mma_m16n8k16_bf16", "bf16"},
+    {TN_F16, TN_F16, TN_F32, "mma_m16n8k16_f16", "f16"},
+    {TN_F32, TN_F32, TN_F32, "mma_m16n8k8_tf32", "tf32"}, /* if the dot's precision allows it */
+    {TN_I8, TN_I8, TN_I32, "mma_m16n8k32_s8", "s8"},
+    {TN_U8, TN_U8, TN_I32, "mma_m16n8k32_u8", "u8"},
+    {TN_F8E4M3, TN_F8E4M3, TN_F32, "mma_m16n8k16_f16", "e4m3_e4m3"},
+    {TN_F8E4M3, TN_F8E5M2, TN_F32, "mma_m16n8k16_f16", "e4m3_e5m2"},
+    {TN_F8E5M2, TN_F8E4M3, TN_F32, "mma_m16n8k16_f16", "e5m2_e4m3"},
+    {TN_F8E5M2, TN_F8E5M2, TN_F32, "mma_m16n8k16_f16", "e5m2_e5m2"},
 };
 
 typedef struct product {
@@ -108,24 +109,14 @@ static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 static int architecture(const lower *L) { return atoi(L->machine->name + strlen("sm_")); }
 
-static const gpu_mma *instruction_for(const lower *L, tn_dtype left, tn_dtype right, tn_dtype sum)
+static const gpu_mma *find_instruction(const product *p)
 {
     for (size_t i = 0; i < TN_COUNT(instructions); i++) {
         const gpu_mma *row = &instructions[i];
-        if (row->left == left && row->right == right && row->sum == sum && architecture(L) >= row->least)
-            return row;
+        if (row->left == p->factor && row->right == p->dot->operand[1]->type.dtype && row->sum == p->sum)
+            return row->left == TN_F32 && p->dot->precision == TN_IEEE ? NULL : row;
     }
     return NULL;
-}
-
-static const gpu_mma *find_instruction(const lower *L, product *p)
-{
-    tn_dtype left = p->factor, right = p->dot->operand[1]->type.dtype;
-    if (left == TN_F32 && p->dot->precision == TN_IEEE)
-        return NULL;
-    const gpu_mma *found = instruction_for(L, left, right, p->sum);
-    p->halves = !found && tn_is_float(left) && tn_dtype_bits(left) == 8;
-    return p->halves ? instruction_for(L, TN_F16, TN_F16, p->sum) : found;
 }
 
 /* Its elements are neighbours along k where it comes from, or it is computed: then it may lie so in shared memory, though wgmma can't turn it. */
@@ -139,7 +130,7 @@ static bool may_lie_along_k(const lower *L, const tn_top *dot, int number)
 }
 
 /* Columns of an instruction of a warpgroup, for a dot that a fold adds up, or in a loop: it reads factors from shared memory, whole rows of 128 bytes. */
-static int group_columns_of(const lower *L, const product *p, const gpu_mma *mma)
+static int group_columns_of(const lower *L, const product *p)
 {
     enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_DEPTH = 128 /* bytes */, MOST_SUMS = 128 };
     const tn_top *dot = p->dot;
@@ -148,7 +139,7 @@ static int group_columns_of(const lower *L, const product *p, const gpu_mma *mma
     int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
     int64_t depth = dot->operand[0]->type.extent[1].size * tn_dtype_bits(p->factor) / 8;
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
-    bool fits = architecture(L) >= 90 && mma->group && !p->halves && dot->precision != TN_TF32X3 && (adds || (fold && fold->code == TN_T_for && n <= MOST_N)) &&
+    bool fits = architecture(L) >= 90 && dot->precision != TN_TF32X3 && (adds || (fold && fold->code == TN_T_for && n <= MOST_N)) &&
                 may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
     if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
@@ -159,17 +150,18 @@ static int group_columns_of(const lower *L, const product *p, const gpu_mma *mma
 static void choose(lower *L, product *p)
 {
     const tn_ttype *x = &p->dot->operand[0]->type, *type = &p->dot->result->type;
-    const gpu_mma *found = find_instruction(L, p);
+    const gpu_mma *found = find_instruction(p);
     if (x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size))
         return;
     if (found && x->extent[1].size * tn_dtype_bits(x->dtype) / 8 >= GPU_MMA_DEPTH) {
-        p->group_columns = group_columns_of(L, p, found);
+        p->group_columns = group_columns_of(L, p);
         if (p->group_columns && !tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout))
             p->group_columns = 0;
         if (!p->group_columns)
             p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
         if (p->group_columns || (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))) {
             p->mma = found;
+            p->halves = !p->group_columns && tn_is_float(p->factor) && tn_dtype_bits(p->factor) == 8;
             return;
         }
     }

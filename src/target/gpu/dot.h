@@ -7,9 +7,8 @@
 /* A matrix instruction m16n8 that warps run on registers, and that of warpgroups. */
 typedef struct gpu_mma {
     tn_dtype left, right, sum; /* element types */
-    int least;                 /* architecture that has it */
     const char *name;
-    const char *group;         /* what wgmma's name ends in */
+    const char *group; /* what wgmma's name ends in */
 } gpu_mma;
 enum { GPU_MMA_M = 16, GPU_MMA_N = 8, GPU_MMA_DEPTH = 32 /* bytes of k */ };
 
