@@ -290,7 +290,10 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
     if (!held)
         x = new_factor(b, p, 0, rows);
     y = new_factor(b, p, 1, columns);
-    tn_lbuilder in = unrolled(b, "k", depth, &k);
+    bool many = p->dot->precision == TN_TF32X3 || gpu_loads_elements(&p->operand[0]) || gpu_loads_elements(&p->operand[1]); /* values at once are no registers */
+    tn_lop *loop = tn_l_for(b, "k", tn_l_index(b, 0), tn_l_index(b, depth), tn_l_index(b, 1), many ? TN_FOR_SERIAL : TN_FOR_UNROLL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    k = loop->region[0]->arg;
     if (!held)
         load_factor(L, &in, p, &x, 0, rows, k);
     load_factor(L, &in, p, &y, 1, columns, k);

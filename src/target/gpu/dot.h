@@ -64,6 +64,8 @@ void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warp
 
 void gpu_round(tn_lbuilder *b, tn_lvalue *regs, int64_t count); /* registers of f32 to tf32 */
 
+bool gpu_loads_elements(const gpu_operand *o); /* for fragments: elements that ldmatrix can't turn */
+
 /* A buffer of its own in shared memory for that many tiles. */
 void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages);
 int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */

@@ -269,6 +269,8 @@ static void load_elements(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
         }
 }
 
+bool gpu_loads_elements(const gpu_operand *o) { return o->bytes != 2 && o->inner != (o->left ? 1 : 0); }
+
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
 {
     bool k_inner = o->inner == (o->left ? 1 : 0), pieces = o->columns * o->bytes >= PIECE && (o->left || count % 2 == 0);
