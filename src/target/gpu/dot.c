@@ -37,7 +37,8 @@ typedef struct product {
     gpu_warps warps;
     int group_columns;    /* of one instruction of a warpgroup; 0: warps work alone */
     tn_layout layout;
-    gpu_operand operand[2];
+    gpu_operand operand[2], raw[2]; /* raw: copied as it lies, and turned into the operand (its width is 0: it is not) */
+    tn_lvalue *side;      /* which of two buffers the next turned strip goes into */
     place *acc;
     bool copied;          /* a ring of copies feeds it */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
@@ -139,8 +140,8 @@ static int group_columns_of(const lower *L, const product *p)
     int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
     int64_t depth = dot->operand[0]->type.extent[1].size * tn_dtype_bits(p->factor) / 8;
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
-    bool fits = architecture(L) >= 90 && dot->precision != TN_TF32X3 && (adds || (fold && fold->code == TN_T_for && n <= MOST_N)) &&
-                may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
+    bool loops = fold && fold->code == TN_T_for && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
+    bool fits = architecture(L) >= 90 && dot->precision != TN_TF32X3 && (adds || loops);
     if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
@@ -367,6 +368,14 @@ void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages)
     o->buffer = gpu_shared(L, o->left ? "a" : "b", o->value->type.dtype, gpu_operand_elements(o) * stages);
 }
 
+/* Into the buffer that the products of the strip before do not read. */
+static void turn(lower *L, tn_lbuilder *b, product *p, int number)
+{
+    gpu_operand *o = &p->operand[number];
+    o->stage = gpu_times(b, tn_l_load(b, p->side, tn_l_index(b, 0), 1, NULL, NULL), gpu_operand_elements(o));
+    gpu_turn_operand(L, b, &p->raw[number], o);
+}
+
 /* Operands that go through registers, into one buffer each. */
 static void fill(lower *L, tn_lbuilder *b, product *p)
 {
@@ -379,8 +388,11 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         if (o->fragments)
             continue;
         if (!o->buffer)
-            gpu_give_buffer(L, o, 1);
-        gpu_fill_operand(L, b, o);
+            gpu_give_buffer(L, o, p->raw[i].width ? 2 : 1);
+        if (p->raw[i].width)
+            turn(L, b, p, i);
+        else
+            gpu_fill_operand(L, b, o);
         if (p->group_columns)
             tn_l_machine(b, "fence_async", NULL, 0);
     }
@@ -496,11 +508,16 @@ static gpu_ring ring_of(lower *L, product *p)
     int64_t other = 0;
     for (int i = 0; i < 2; i++) {
         gpu_operand *o = &p->operand[i];
-        gpu_plan_copies(L, p->op, o);
-        if (o->width)
-            r.operand[r.n++] = o;
-        else
-            other += gpu_operand_elements(o) * o->bytes;
+        if (o->lies != o->inner) {
+            gpu_operand_to_turn(o, &p->raw[i]);
+            gpu_plan_copies(L, p->op, &p->raw[i]);
+        } else {
+            gpu_plan_copies(L, p->op, o);
+        }
+        if (o->width || p->raw[i].width)
+            r.operand[r.n++] = o->width ? o : &p->raw[i];
+        if (!o->width)
+            other += gpu_operand_elements(o) * o->bytes * (p->raw[i].width ? 2 : 1);
     }
     p->behind = p->group_columns && r.n == 2;
     gpu_fit_ring(L, &r, p->op->label, other, p->behind ? 2 : 1);
@@ -531,6 +548,10 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     else
         count_turns(L, b, p->op, ring);
     gpu_start_ring(L, b, ring);
+    if (p->raw[0].width || p->raw[1].width) {
+        p->side = tn_l_alloc(b, "side", TN_I64, TN_SPACE_REG, 1);
+        tn_l_store(b, p->side, zero, zero, NULL);
+    }
     tn_lop *loop = tn_l_for(b, "k0", zero, ring->limit, ring->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
@@ -543,6 +564,10 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
         add_strip(L, &in, p);
+    if (p->side) {
+        tn_lvalue *none = tn_l_index(&in, 0);
+        tn_l_store(&in, p->side, none, tn_l_fn2(&in, TN_S_sub, tn_l_index(&in, 1), tn_l_load(&in, p->side, none, 1, NULL, NULL)), NULL);
+    }
     if (p->behind) /* the products of the strip before are done in this thread's group, so in all after the next barrier */
         gpu_copy_ahead(L, &in, ring, k);
     if (p->group_columns)

@@ -24,6 +24,7 @@ typedef struct gpu_operand {
     const tn_tvalue *value;
     bool left;
     int inner;             /* axis of the value whose elements are neighbours */
+    int lies;              /* that of where it comes from */
     int64_t rows, columns; /* the other axis' extent, the inner one's */
     int64_t box;           /* columns of one */
     int piece_bits;        /* log2 of the elements of 16 bytes */
@@ -40,6 +41,11 @@ typedef struct gpu_operand {
 /* The operand of a product, before anything is made for it. False: refused. */
 bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out);
 static inline int64_t gpu_operand_elements(const gpu_operand *o) { return o->rows * o->columns; }
+static inline int gpu_k_axis(const gpu_operand *o) { return o->left ? 1 : 0; }
+/* The operand as it lies where it comes from, to be copied so and then turned. */
+void gpu_operand_to_turn(const gpu_operand *o, gpu_operand *out);
+/* Turns what lies in the buffer of `from` into that of the other, for which all threads must have met. */
+void gpu_turn_operand(lower *L, tn_lbuilder *b, const gpu_operand *from, const gpu_operand *to);
 /* Finds out whether it can be copied without registers while `loop` walks. */
 void gpu_plan_copies(lower *L, const tn_top *loop, gpu_operand *o);
 /* Copies for the values that the memo gives to what the operand is loaded at, into `stage`. */

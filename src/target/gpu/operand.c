@@ -12,22 +12,33 @@ enum { PIECE = 16, LINE = 128 }; /* bytes */
 
 static int log2_of(int64_t x) { return __builtin_ctzll((uint64_t)x); }
 
+static void set_inner(gpu_operand *o, int inner)
+{
+    o->inner = inner;
+    o->columns = o->value->type.extent[inner].size;
+    o->rows = o->value->type.extent[1 - inner].size;
+    o->box = tn_min(o->columns, LINE / o->bytes);
+    o->piece_bits = log2_of(PIECE / o->bytes);
+    o->piece_count = (int)(o->box >> o->piece_bits);
+}
+
 bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out)
 {
     const tn_tvalue *v = dot->operand[number];
     *out = (gpu_operand){.value = v, .left = number == 0, .bytes = tn_dtype_bits(v->type.dtype) / 8};
-    if (!gpu_operand_layout(L, v, &out->inner, &out->layout))
+    if (!gpu_operand_layout(L, v, &out->lies, &out->layout))
         return false;
     bool groups = gpu_dot_is_by_groups(L, dot);
     out->rounds = groups && v->type.dtype == TN_F32;
-    if (groups && out->bytes != 2) /* wgmma turns halves only: others are turned on their way from registers */
-        out->inner = out->left ? 1 : 0;
-    out->columns = v->type.extent[out->inner].size;
-    out->rows = v->type.extent[1 - out->inner].size;
-    out->box = tn_min(out->columns, LINE / out->bytes);
-    out->piece_bits = log2_of(PIECE / out->bytes);
-    out->piece_count = (int)(out->box >> out->piece_bits);
+    set_inner(out, groups && out->bytes != 2 ? gpu_k_axis(out) : out->lies); /* wgmma turns halves only */
     return true;
+}
+
+void gpu_operand_to_turn(const gpu_operand *o, gpu_operand *out)
+{
+    *out = *o;
+    out->rounds = false;
+    set_inner(out, o->lies);
 }
 
 /* ---- where an element lies --------------------------------------------------------------------------------------------- */
@@ -180,22 +191,20 @@ void gpu_copy_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue 
     gpu_close(L, &n);
 }
 
-void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
+/* What the registers hold in the layout, into the operand's buffer. */
+static void store_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, const place *p, const tn_layout *layout)
 {
     nest n;
-    gpu_prepare_own(L, b, o->value, &o->layout);
-    place *p = gpu_new_place(L, b, &o->value->type, &o->layout, "operand");
-    gpu_materialise_into(L, b, o->value, p);
     if (o->rounds)
-        gpu_round(b, p->held->regs, tn_layout_regs(&o->layout));
+        gpu_round(b, p->held->regs, tn_layout_regs(layout));
     gpu_touch_shared(L, b, o->buffer, true);
     tn_lbuilder in = *b;
-    gpu_open(L, &in, &o->layout, &n);
+    gpu_open(L, &in, layout, &n);
     const walk *first = n.nwalks ? &n.walk[0] : NULL;
     bool vector = first && first->axis == o->inner && first->stride == 1 && first->registers == 1 && first->count <= PIECE / o->bytes;
     tn_lvalue *column = n.idx[o->inner], *at;
     if (vector) { /* its elements are neighbours there too: the address is that of the first */
-        column = gpu_thread_index(L, &o->layout, o->inner);
+        column = gpu_thread_index(L, layout, o->inner);
         for (int i = n.nwalks - 1; i > 0; i--)
             if (n.walk[i].axis == o->inner)
                 column = gpu_plus(&in, column, gpu_times(&in, n.walk[i].index, n.walk[i].stride));
@@ -203,8 +212,51 @@ void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
     at = gpu_element_at(&in, o, n.idx[1 - o->inner], column);
     if (vector)
         at = gpu_plus(&in, at, first->index);
-    tn_l_store(&in, o->buffer, at, tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, &o->layout));
+    tn_l_store(&in, o->buffer, in_stage(&in, at, o->stage), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, layout));
     gpu_close(L, &n);
+}
+
+void gpu_fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o)
+{
+    gpu_prepare_own(L, b, o->value, &o->layout);
+    place *p = gpu_new_place(L, b, &o->value->type, &o->layout, "operand");
+    gpu_materialise_into(L, b, o->value, p);
+    store_operand(L, b, o, p, &o->layout);
+}
+
+/* A thread has 16 bytes along k, lanes stand side by side along the other axis: elements are read row by row of the one, and written a piece a row of the other,
+ * both in all banks. */
+static tn_layout turning_layout(lower *L, const gpu_operand *o)
+{
+    const tn_ttype *type = &o->value->type;
+    int k = gpu_k_axis(o), at[2] = {0, 0}, bits[2] = {log2_of(type->extent[0].size), log2_of(type->extent[1].size)}, start[2] = {bits[1], 0};
+    tn_layout layout = {.rank = 2, .bits = {(uint8_t)bits[0], (uint8_t)bits[1]}, .repeats = {1, 1}};
+    while (at[k] < tn_min(o->piece_bits, bits[k]))
+        layout.col[layout.reg_bits++] = UINT32_C(1) << (start[k] + at[k]++);
+    for (int i = 0; i < TN_LAYOUT_LANE_BITS + log2_of(GPU(L)->warps); i++) {
+        bool warp = i >= TN_LAYOUT_LANE_BITS;
+        int axis = at[1 - k] < bits[1 - k] ? 1 - k : k;
+        layout.warp_bits += warp;
+        if (at[axis] < bits[axis])
+            layout.col[warp ? TN_LAYOUT_WARP + i - TN_LAYOUT_LANE_BITS : TN_LAYOUT_LANE + i] = UINT32_C(1) << (start[axis] + at[axis]++);
+    }
+    for (int axis = 0; axis < 2; axis++)
+        while (at[axis] < bits[axis])
+            layout.col[layout.reg_bits++] = UINT32_C(1) << (start[axis] + at[axis]++);
+    return layout;
+}
+
+void gpu_turn_operand(lower *L, tn_lbuilder *b, const gpu_operand *from, const gpu_operand *o)
+{
+    nest n;
+    tn_layout layout = turning_layout(L, o);
+    place *p = gpu_new_place(L, b, &o->value->type, &layout, "turned");
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &layout, &n);
+    tn_lvalue *at = gpu_element_at(&in, from, n.idx[1 - from->inner], n.idx[from->inner]);
+    tn_l_store(&in, p->held->regs, n.reg, tn_l_load(&in, from->buffer, in_stage(&in, at, from->stage), 1, NULL, NULL), NULL);
+    gpu_close(L, &n);
+    store_operand(L, b, o, p, &layout);
 }
 
 /* ---- out of shared memory --------------------------------------------------------------------------------------------------- */
@@ -224,7 +276,7 @@ static tn_lvalue *warp_bits(lower *L, const gpu_operand *o, gpu_warps warps, int
 /* Four matrices at a time: a fragment of the left operand, or two of the right one. Lane 8 q + r tells where row r of matrix q lies. */
 static void load_matrices(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
 {
-    bool k_inner = o->inner == (o->left ? 1 : 0);
+    bool k_inner = o->inner == gpu_k_axis(o);
     int registers = PIECE / o->bytes, each = o->left ? 1 : 2, wm = log2_of(o->left ? warps.m : warps.n);
     tn_lbuilder *e = &L->entry;
     tn_lop *loop = tn_l_for(b, "f", tn_l_index(b, 0), tn_l_index(b, count / each), tn_l_index(b, 1), TN_FOR_UNROLL);
@@ -262,18 +314,18 @@ static void load_elements(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_wa
         for (int i = 0; i < per_word; i++) {
             tn_lvalue *side = gpu_plus(&in, outer, tn_l_index(&in, o->left ? w % 2 * 8 : 0));
             tn_lvalue *depth = gpu_plus(&in, deep, tn_l_index(&in, i + (o->left ? w / 2 : w) * 4 * per_word));
-            bool k_inner = o->inner == (o->left ? 1 : 0);
+            bool k_inner = o->inner == gpu_k_axis(o);
             tn_lvalue *at = k_inner ? gpu_element_at(&in, o, side, depth) : gpu_element_at(&in, o, depth, side);
             tn_lvalue *x = tn_l_load(&in, o->buffer, in_stage(&in, at, o->stage), 1, NULL, NULL);
             tn_l_store(&in, to, gpu_plus(&in, gpu_times(&in, f, words * per_word), tn_l_index(&in, w * per_word + i)), x, NULL);
         }
 }
 
-bool gpu_loads_elements(const gpu_operand *o) { return o->bytes != 2 && o->inner != (o->left ? 1 : 0); }
+bool gpu_loads_elements(const gpu_operand *o) { return o->bytes != 2 && o->inner != gpu_k_axis(o); }
 
 void gpu_load_fragments(lower *L, tn_lbuilder *b, const gpu_operand *o, gpu_warps warps, tn_lvalue *to, int count, tn_lvalue *k)
 {
-    bool k_inner = o->inner == (o->left ? 1 : 0), pieces = o->columns * o->bytes >= PIECE && (o->left || count % 2 == 0);
+    bool k_inner = o->inner == gpu_k_axis(o), pieces = o->columns * o->bytes >= PIECE && (o->left || count % 2 == 0);
     if (pieces && (k_inner || o->bytes == 2))
         load_matrices(L, b, o, warps, to, count, k);
     else
@@ -284,7 +336,7 @@ gpu_matrix gpu_matrix_of(tn_lbuilder *b, const gpu_operand *o, tn_lvalue *group,
 {
     enum { ROWS = 64 };
     int depth = GPU_MMA_DEPTH / o->bytes;
-    bool turned = o->inner != (o->left ? 1 : 0);
+    bool turned = o->inner != gpu_k_axis(o);
     assert(o->box * o->bytes == LINE && (o->bytes == 2 || !turned));
     tn_lvalue *at = turned ? gpu_plus(b, gpu_times(b, group, ROWS / o->box * o->rows * o->box), gpu_times(b, k, depth * o->box))
                            : gpu_plus(b, gpu_times(b, group, ROWS * o->box), gpu_plus(b, gpu_times(b, shift_right(b, k, 2), o->rows * o->box), gpu_times(b, and_mask(b, k, 3), depth)));
