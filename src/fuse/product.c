@@ -484,6 +484,26 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
     return a == b ? a : tn_is_float(result) ? TN_F32 : result;
 }
 
+typedef struct factors {
+    tn_dtype left, right;
+} factors;
+
+static bool is_f8(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) == 8; }
+
+/* As which types factors are multiplied. f8 is dear to convert: a CPU does it once, before it multiplies. A GPU adds up products of f8 with fewer bits than f32 has: where
+ * the result would show it, they are halves, which is exact, unless an option allows as little. */
+static factors factors_of(fuser *F, const tn_op *op)
+{
+    tn_dtype left = tn_operand(op, 0)->type.dtype, right = tn_operand(op, 1)->type.dtype, result = op->result->type.dtype, both = product_type(left, right, result);
+    if (left != right && tn_t_dot_takes(left, right) && result == TN_I32)
+        return (factors){left, right};
+    if (is_f8(both) && !fuse_for_gpu(F))
+        both = fuse_accumulator(result);
+    else if (is_f8(both) && tn_dtype_bits(result) >= 32 && F->options->precision != TN_TF32)
+        both = TN_F16;
+    return (factors){both, both};
+}
+
 /* Merging the contracted dims asks only the left operand when the right one is packed: packing orders them anew. */
 static void merge_contracted(fuser *F, group *g, const source *a, const source *b, bool packed)
 {
@@ -514,9 +534,9 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     bool conv = op->code == TN_OP_convolution;
     source a = operand_source(F, d, 0), b = operand_source(F, d, 1);
     tn_dtype result = op->result->type.dtype, acc = fuse_accumulator(result);
-    tn_dtype type = product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, result);
+    factors types = factors_of(F, op);
     int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(acc)), panel = F->options->target.dot_vectors * width;
-    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b.l) && b.views_only; /* a GPU's shared memory is where operands are turned */
+    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b.l) && b.views_only && !is_f8(b.value->type.dtype); /* a GPU's shared memory is where operands are turned */
 
     /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
     fmap *left = d->argmap[0], *right = d->argmap[1];
@@ -531,7 +551,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     classify(g, &a, &b, &x);
     gpu_product tiles = {0};
     if (gpu) {
-        tiles = fuse_gpu_product(F, g, x.m, x.n, x.k, type);
+        tiles = fuse_gpu_product(F, g, x.m, x.n, x.k, types.left);
         x.M = tiles.M, x.N = tiles.N, x.K = tiles.K;
     } else {
         choose_tiles(F, g, &x, panel, packed);
@@ -576,10 +596,10 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         E->start[range[i]] = &fold->region[0]->arg[i];
     set_axes(E, x.m, x.M, x.k, x.K, &x);
     tn_tvalue *ta = conv ? load_rows(E, &a, x.m) : emit_operand(E, d, 0);
-    ta = as_matrix(E, ta, type);
+    ta = as_matrix(E, ta, types.left);
     set_axes(E, x.k, x.K, x.n, x.N, &x);
-    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &p, x.k, x.n, b.value->type.dtype) : emit_operand(E, d, 1), type);
-    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc, fuse_precision(F, type));
+    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &p, x.k, x.n, b.value->type.dtype) : emit_operand(E, d, 1), types.right);
+    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc, fuse_precision(F, types.left));
     tn_t_yield(&E->b, &product, 1);
     E->b.block = outer;
     for (int i = 0; i < n; i++)

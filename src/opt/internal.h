@@ -65,7 +65,7 @@ void rw_touch(rewriter *rw, tn_op *op); /* look at op again: something about it 
 bool replace_by_region(rewriter *rw, tn_op *op, const tn_block *region, tn_value *const *args);
 
 /* Each ends with a rule without function. */
-extern const rule opt_algebra_rules[], opt_movement_rules[], opt_control_rules[];
+extern const rule opt_algebra_rules[], opt_movement_rules[], opt_product_rules[], opt_control_rules[];
 
 /* ---- questions (query.c) --------------------------------------------------------------------------------------- */
 

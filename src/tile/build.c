@@ -460,7 +460,11 @@ bool tn_precision_from_text(const char *text, tn_precision *out)
     return false;
 }
 
-bool tn_t_dot_takes(tn_dtype x, tn_dtype y) { return x == y || (tn_is_float(x) && tn_is_float(y) && tn_dtype_bits(x) == 8 && tn_dtype_bits(y) == 8); }
+bool tn_t_dot_takes(tn_dtype x, tn_dtype y)
+{
+    bool numbers = (tn_is_float(x) && tn_is_float(y)) || (tn_is_integer(x) && tn_is_integer(y));
+    return x == y || (numbers && tn_dtype_bits(x) == 8 && tn_dtype_bits(y) == 8);
+}
 
 tn_tvalue *tn_t_dot(tn_tbuilder *b, tn_tvalue *x, tn_tvalue *y, tn_dtype dtype, tn_precision precision)
 {

@@ -777,7 +777,7 @@ static bool run_shape(machine *m, const tn_top *op)
 static bool run_dot(machine *m, const tn_top *op)
 {
     const tile *x = tile_of(m, op->operand[0]), *y = tile_of(m, op->operand[1]);
-    tn_dtype from = op->operand[0]->type.dtype, to_type = op->result->type.dtype;
+    tn_dtype left = op->operand[0]->type.dtype, right = op->operand[1]->type.dtype, to_type = op->result->type.dtype;
     tile *to = tile_for(m, op, op->result);
     see_zeros(m, op, op->operand[0], "the product");
     see_zeros(m, op, op->operand[1], "the product");
@@ -793,7 +793,7 @@ static bool run_dot(machine *m, const tn_top *op)
                 sum += a.f * b.f;
                 continue;
             }
-            tn_number p[2] = {tn_number_convert(a, from, to_type), tn_number_convert(b, from, to_type)};
+            tn_number p[2] = {tn_number_convert(a, left, to_type), tn_number_convert(b, right, to_type)};
             p[1] = tn_scalar_eval(TN_S_mul, to_type, p);
             p[0] = total;
             total = tn_scalar_eval(TN_S_add, to_type, p);

@@ -343,7 +343,7 @@ static bool check_dot(const verifier *v, const tn_top *op)
                 same_extent(v, x->extent[r - 1], y->extent[r - 2]) &&
                 (r == 2 || same_extent(v, x->extent[0], y->extent[0]));
     if (!fits)
-        return FAIL(v, op, "expected [B x] M x K and [B x] K x N of one element type (or of two of f8), found %s and %s", type_text(v, x), type_text(v, y));
+        return FAIL(v, op, "expected [B x] M x K and [B x] K x N of one element type (or of two of 8 bits), found %s and %s", type_text(v, x), type_text(v, y));
     tn_ttype wanted = with_dtype(*x, to->dtype);
     wanted.extent[r - 1] = y->extent[r - 1];
     if (family(x->dtype) != family(to->dtype))

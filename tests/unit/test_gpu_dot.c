@@ -143,11 +143,13 @@ static void test_f8(void **state)
 /* Integers by warpgroups, whose factors lie along k, or are turned on their way. */
 static void test_byte_groups(void **state)
 {
-    static const kind kinds[] = {KIND("i8", "i32", "i32", "16"), KIND("u8", "i32", "i32", "16")};
+    static const kind kinds[] = {{"i8", "i32", "i32", "16", "u8", NULL, NULL, 0}, KIND("u8", "i32", "i32", "16")};
+    static const kind mixed = {"u8", "i32", "i32", "1", "i8", NULL, "sm_80", 0};
     static const shape groups[] = {{5, 5, 9, 64, 64, 128, 4, 3}, {7, 6, 9, 128, 64, 128, 8, 2}};
     (void)state;
     run_orders(&kinds[0], NULL, groups, TN_COUNT(groups));
     run_orders(&kinds[1], "%left = add %0, %0 : $M x $K x #T", groups, 1);
+    run_orders(&mixed, NULL, &(shape){35, 40, 70, 32, 32, 32, 2, 0}, 1);
 }
 
 /* By multiply-adds in blocks: operands that lie either way, copied or computed. */

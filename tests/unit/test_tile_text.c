@@ -208,7 +208,7 @@ static void test_faults(void **state)
         {"%b = slice %a axes [0] start 1 : 2 x f32\n}", "is no whole part"},
         {"%b = dot %a, %a : 4 x f32\n}", "dot: expected [B x] M x K"},
         {"%m = const 0 : 4 x 4 x f16\n%b = dot %m, %m precision tf32 : 4 x 4 x f32\n}", "tf32 is a precision of factors of f32, found 4 x 4 x f16"},
-        {"%m = const 0 : 4 x 4 x f16\n%o = const 0 : 4 x 4 x f8e4m3fn\n%b = dot %m, %o : 4 x 4 x f32\n}", "of one element type (or of two of f8)"},
+        {"%m = const 0 : 4 x 4 x f16\n%o = const 0 : 4 x 4 x f8e4m3fn\n%b = dot %m, %o : 4 x 4 x f32\n}", "of one element type (or of two of 8 bits)"},
         {"%m = const 0 : 4 x 4 x f32\n%b = dot %m, %m precision half : 4 x 4 x f32\n}", "a precision is ieee, tf32 or tf32x3, found `half`"},
         {"%b = gather %a, %a axes [0] : 4 x f32\n}", "the index must be integers"},
         {"%b = atomic exp %Z[%p + @0], %a : 4 x f32\n}", "needs a function of two"},

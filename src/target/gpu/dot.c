@@ -22,6 +22,8 @@ static const gpu_mma instructions[] = {
     {TN_F32, TN_F32, TN_F32, "mma_m16n8k8_tf32", "tf32"}, /* if the dot's precision allows it */
     {TN_I8, TN_I8, TN_I32, "mma_m16n8k32_s8", "s8"},
     {TN_U8, TN_U8, TN_I32, "mma_m16n8k32_u8", "u8"},
+    {TN_I8, TN_U8, TN_I32, "mma_m16n8k32_s8_u8", "s8_u8"},
+    {TN_U8, TN_I8, TN_I32, "mma_m16n8k32_u8_s8", "u8_s8"},
     {TN_F8E4M3, TN_F8E4M3, TN_F32, "mma_m16n8k16_f16", "e4m3_e4m3"},
     {TN_F8E4M3, TN_F8E5M2, TN_F32, "mma_m16n8k16_f16", "e4m3_e5m2"},
     {TN_F8E5M2, TN_F8E4M3, TN_F32, "mma_m16n8k16_f16", "e5m2_e4m3"},
