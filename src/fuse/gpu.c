@@ -32,6 +32,7 @@ enum {
     ROWS_COUNTED = 4,         /* rows of inputs that a program keeps are told apart up to so many */
     PRODUCT_LEAST = 32,       /* rows and columns of a product's tile are not halved below */
     PRODUCT_FULL = 128,       /* rows and columns: 64 flops a byte of operands in shared memory, which is what the tensor cores need */
+                              /* twice as many columns of 2 bytes where that leaves nobody idle: 85 flops a byte */
     PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
     FRAGMENT = 16,            /* rows of the smallest matrix instruction */
     PRODUCT_GROUP = 8,        /* rows of tiles that run side by side: operands of 8 x 16 tiles are read from the L2 */
@@ -247,6 +248,9 @@ gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_d
     gpu_product p = {.M = product_side(em, m >= 0), .N = product_side(en, n >= 0)};
     while (few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
         *(p.N >= p.M ? &p.N : &p.M) /= 2;
+    if (bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && tn_ceildiv(columns, 2 * p.N) * 2 * p.N <= columns + columns / 8 &&
+        !few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, 2 * p.N), others, 1))
+        p.N *= 2;
     p.K = within(pow2_ceil(known(ek) ? known(ek) : LARGE), FRAGMENT, PRODUCT_BYTES / bytes);
     p.warps = p.M * p.N >= PRODUCT_FULL * PRODUCT_FULL ? 8 : p.M * p.N >= 2 * PRODUCT_LEAST * PRODUCT_LEAST || p.M == 1 || p.N == 1 ? 4 : 2;
     p.group = tn_ceildiv(rows, p.M) > 1 && tn_ceildiv(columns, p.N) > 1 ? PRODUCT_GROUP : 0;

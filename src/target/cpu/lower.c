@@ -1197,6 +1197,7 @@ static void lower_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 }
 
 static void lower_body(lower *L, tn_lbuilder *b) { lower_block(L, b, L->kernel->body); }
+static void all_programs(lower *L, tn_lbuilder *b) { lower_programs(L, b, lower_body); }
 
 static void open_locals(lower *L, tn_lbuilder *b)
 {
@@ -1212,7 +1213,7 @@ static void open_locals(lower *L, tn_lbuilder *b)
 
 tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
-    static const lower_target cpu = {"CPU", place_element, lower_prefetch_ahead, open_locals, lower_body};
+    static const lower_target cpu = {"CPU", place_element, lower_prefetch_ahead, open_locals, all_programs};
     assert(!machine->gpu);
     TN_TRY(tn_tile_bind(kernel));
     cpu_lower state = {.base = {.target = &cpu, .session = session, .kernel = kernel, .machine = machine}};

@@ -224,15 +224,20 @@ static int64_t run_bytes(const tn_layout *l, int axis, int64_t bytes)
     return next * bytes;
 }
 
-bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better)
+bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout)
 {
-    enum { FEW = 2048, SECTORS = 64, ROOM = 160 << 10 }; /* elements; bytes: two of what memory moves; bytes */
+    enum { FEW = 2048, SECTORS = 64 }; /* elements; bytes: two of what memory moves */
     const tn_ttype *type = &lower_accessed_tile(store)->type;
     lying m = lying_of(L, store);
-    if (gpu_elements(type) < FEW || m.axis < 0 || run_bytes(layout, m.axis, m.bytes) >= SECTORS || type->extent[m.axis].size * m.bytes < SECTORS ||
-        GPU(L)->shared + gpu_elements(type) * m.bytes > ROOM)
-        return false;
-    return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better) &&
+    return gpu_elements(type) >= FEW && m.axis >= 0 && run_bytes(layout, m.axis, m.bytes) < SECTORS && type->extent[m.axis].size * m.bytes >= SECTORS;
+}
+
+bool gpu_store_whole_rows(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better)
+{
+    enum { ROOM = 160 << 10 }; /* bytes */
+    const tn_ttype *type = &lower_accessed_tile(store)->type;
+    lying m = lying_of(L, store);
+    return GPU(L)->shared + gpu_elements(type) * m.bytes <= ROOM && layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better) &&
            run_bytes(better, m.axis, m.bytes) > run_bytes(layout, m.axis, m.bytes);
 }
 

@@ -527,10 +527,14 @@ static gpu_ring ring_of(lower *L, product *p)
     return r;
 }
 
-/* Several ranges as one loop over all their strips. */
-static void count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ring)
+/* Several ranges are one loop over all their strips. */
+void gpu_count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ring)
 {
     tn_lvalue *turns = tn_l_index(b, 1);
+    if (op->nranges == 1) {
+        gpu_set_loop(ring, tn_l_index(b, 0), lower_scalar(L, b, op->operand[0]), tn_l_index(b, op->step[0].size));
+        return;
+    }
     for (int i = 0; i < op->nranges; i++) {
         int64_t step = op->step[i].size;
         tn_lvalue *limit = tn_l_fn2(b, TN_S_max, lower_scalar(L, b, op->operand[i]), tn_l_index(b, 0));
@@ -544,17 +548,14 @@ static void count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ri
 
 static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *ring)
 {
-    tn_lvalue *zero = tn_l_index(b, 0);
-    if (p->op->nranges == 1)
-        gpu_set_loop(ring, zero, lower_scalar(L, b, p->op->operand[0]), tn_l_index(b, p->op->step[0].size));
-    else
-        count_turns(L, b, p->op, ring);
+    gpu_count_turns(L, b, p->op, ring);
     gpu_start_ring(L, b, ring);
     if (p->raw[0].width || p->raw[1].width) {
+        tn_lvalue *zero = tn_l_index(b, 0);
         p->side = tn_l_alloc(b, "side", TN_I64, TN_SPACE_REG, 1);
         tn_l_store(b, p->side, zero, zero, NULL);
     }
-    tn_lop *loop = tn_l_for(b, "k0", zero, ring->limit, ring->step, TN_FOR_SERIAL);
+    tn_lop *loop = tn_l_for(b, "k0", ring->first, ring->limit, ring->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
     scope s = lower_open(L);
@@ -579,6 +580,33 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     if (p->group_columns)
         end_groups(b, p);
     gpu_end_ring(L, b, ring);
+}
+
+/* The same where a producer copies: a strip's products run on while the next one's operands are waited for, and are done when that one's were issued. */
+static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes *boxes)
+{
+    gpu_ring *turns = gpu_box_turns(boxes);
+    gpu_count_turns(L, b, p->op, turns);
+    tn_lop *loop = tn_l_for(b, "k0", turns->first, turns->limit, turns->step, TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *k = loop->region[0]->arg;
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    gpu_await_boxes(L, &in, boxes);
+    for (int i = 0; i < 2; i++)
+        p->operand[i] = *gpu_ready_operand(L, p->dot->operand[i], i == 0);
+    p->copied = true;
+    gpu_bind_turn(L, &in, turns, k);
+    body_of_fold(L, &in, p);
+    if (L->status == TN_OK)
+        add_strip(L, &in, p);
+    tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
+    gpu_release_boxes(L, &in, boxes, true, tn_l_fn2(&in, TN_S_ne, k, turns->first));
+    gpu_next_boxes(&in, boxes);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+    end_groups(b, p);
+    gpu_release_boxes(L, b, boxes, true, tn_l_fn2(b, TN_S_lt, turns->first, turns->limit));
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
@@ -688,13 +716,22 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     else
         clear(b, &p);
     int64_t shared = GPU(L)->shared;
+    gpu_boxes *boxes = gpu_boxes_of_dot(L, dot);
     if (op == dot) {
+        if (boxes)
+            gpu_await_boxes(L, b, boxes);
         for (int i = 0; is_tiled(&p) && i < 2; i++) {
             const gpu_operand *ready = gpu_ready_operand(L, dot->operand[i], i == 0);
             if (ready)
                 p.operand[i] = *ready;
         }
         add_strip(L, b, &p);
+        if (boxes) {
+            gpu_release_boxes(L, b, boxes, false, NULL);
+            gpu_next_boxes(b, boxes);
+        }
+    } else if (boxes) {
+        add_strips_of_boxes(L, b, &p, boxes);
     } else {
         gpu_ring ring = {.n = 0};
         if (is_tiled(&p))

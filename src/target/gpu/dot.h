@@ -34,6 +34,9 @@ typedef struct gpu_operand {
     tn_layout layout;      /* in which it is computed, if it goes through registers */
     int64_t width;         /* elements of one asynchronous copy; 0: it goes through registers */
     tn_layout copies;      /* of the tile whose elements are copies */
+    tn_lvalue *map;         /* of what the machine copies whole boxes of (boxes.c); NULL: it does not */
+    int map_dim[TN_MAP_RANK]; /* dimensions of the view that are the map's */
+    int map_rows;           /* rows of a box */
     const place *fragments; /* it lies in registers as the instruction wants it; NULL: it does not */
     tn_lvalue *buffer, *stage; /* shared memory; where in it the tile starts that is read now, NULL: at 0 */
 } gpu_operand;
@@ -82,6 +85,24 @@ bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 /* False: the types, or too few elements. The extents are powers of two. */
 bool gpu_block_layout(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *out);
 void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps warps, const gpu_operand *operands, tn_lvalue *acc);
+
+/* ---- boxes.c: operands that a warp of its own has the machine copy, boxes at a time ------------------------------------------------ */
+typedef struct gpu_boxes gpu_boxes;
+/* Finds the products whose operands can be copied so; gives them shared memory, maps and mbarriers. */
+void gpu_plan_boxes(lower *L);
+/* The ring of a dot's operands, NULL: none; that of a load at the top of a program, which is there for all of it. */
+gpu_boxes *gpu_boxes_of_dot(lower *L, const tn_top *dot);
+gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);
+struct gpu_ring *gpu_box_turns(gpu_boxes *x);
+void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x);   /* the next turn's operands are there from here on */
+/* Done with the turn that is awaited, or with the one before it, where `also` holds (NULL: it does); then the next one is the turn. */
+void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also);
+void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x);
+void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
+/* All programs: `body` for those who compute, and the copies for the warp that does nothing else. */
+void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));
+/* Turns of a fold as one loop: first, limit and step are set. */
+void gpu_count_turns(lower *L, tn_lbuilder *b, const tn_top *fold, struct gpu_ring *r);
 
 /* ---- pipeline.c: operands that are copied turns of a loop ahead -------------------------------------------------------------- */
 enum { GPU_RING = 8 };

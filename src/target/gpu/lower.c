@@ -34,10 +34,14 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     nest n;
     if (!gpu_sink_layout(L, v, &layout))
         return;
-    if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout, &better)) { /* fragments: by way of shared memory, so that whole rows are stored */
-        if (!tn_map_get(&L->places, TN_KEY(v)))
-            gpu_materialise(L, b, v, &layout);
-        layout = better;
+    if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout)) { /* fragments: whole rows are stored, or pieces of 64 bytes at least */
+        int64_t multiple;
+        int axis;
+        place *p = tn_map_get(&L->places, TN_KEY(v));
+        if (!p)
+            p = gpu_materialise(L, b, v, &layout);
+        if (!(p->held && gpu_neighbours(L, op, &axis, &multiple) && gpu_gather_neighbours(L, b, &v->type, p, axis, multiple, &layout)) && gpu_store_whole_rows(L, op, &layout, &better))
+            layout = better;
     }
     gpu_prepare_access(L, b, op, &layout);
     if (v->type.rank && gpu_next_meets(L, op, &layout)) { /* a copy of the element would be loaded by a thread that does not store it */
@@ -106,8 +110,12 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     if (tn_map_get(&L->places, TN_KEY(op->result))) /* ahead of its turn */
         return;
-    if (tn_map_get(&GPU(L)->ready, TN_KEY(op->result))) /* a ring of copies has it */
+    if (tn_map_get(&GPU(L)->ready, TN_KEY(op->result))) { /* a ring of copies has it */
+        gpu_boxes *whole = gpu_boxes_of_load(L, op);
+        if (whole)
+            gpu_await_boxes(L, b, whole);
         return;
+    }
     bool worth = gpu_is_worth_keeping(L, op->result);
     if (!worth && !is_load_of_several(L, op) && !must_load_now(L, op))
         return;
@@ -365,6 +373,16 @@ static void lower_loop(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *lo
     gpu_leave(L, &in, r);
 }
 
+void gpu_loop_bounds(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue **lo, tn_lvalue **hi, tn_lvalue **step)
+{
+    int64_t by;
+    *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
+    if (!tn_l_is_const(*step, &by)) /* a user's, at launch: one that does not go up would never end */
+        *hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, *step, tn_l_const(b, tn_lscalar((*step)->type.dtype), tn_number_from_int((*step)->type.dtype, 0))),
+                       tn_l_cast(b, *hi, TN_I64), tn_l_cast(b, *lo, TN_I64));
+    *lo = tn_l_cast(b, *lo, TN_I64), *hi = tn_l_cast(b, *hi, TN_I64), *step = tn_l_cast(b, *step, TN_I64);
+}
+
 static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     int n = op->nresults;
@@ -372,16 +390,12 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_tvalue *like[TN_TILE_CARRIED] = {NULL};
     for (int i = 0; i < n; i++) /* who wants them in the loop knows better than what they start at */
         like[i] = tn_map_get(&GPU(L)->demands, TN_KEY(&op->region[0]->arg[1 + i])) ? &op->region[0]->arg[1 + i] : op->operand[3 + i];
-    tn_lvalue *lo = lower_scalar(L, b, op->operand[0]), *hi = lower_scalar(L, b, op->operand[1]), *step = lower_scalar(L, b, op->operand[2]);
+    tn_lvalue *lo, *hi, *step;
+    gpu_loop_bounds(L, b, op, &lo, &hi, &step);
     if (!new_state(L, b, op, like, state, "carried"))
         return;
     for (int i = 0; i < n; i++)
         gpu_materialise_into(L, b, op->operand[3 + i], state[i]);
-    int64_t by;
-    if (!tn_l_is_const(step, &by)) /* a user's, at launch: one that does not go up would never end */
-        hi = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_gt, step, tn_l_const(b, tn_lscalar(step->type.dtype), tn_number_from_int(step->type.dtype, 0))),
-                      tn_l_cast(b, hi, TN_I64), tn_l_cast(b, lo, TN_I64));
-    lo = tn_l_cast(b, lo, TN_I64), hi = tn_l_cast(b, hi, TN_I64), step = tn_l_cast(b, step, TN_I64);
     gpu_ring *ring = gpu_ring_of_loop(L, op);
     if (ring) {
         gpu_set_loop(ring, lo, hi, step);
@@ -390,7 +404,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
     ahead a = {.turns = 1}, one = {.turns = 1};
     if (!ring)
         find_ahead(L, op, &a);
-    int64_t first, last;
+    int64_t first, last, by;
     if (a.turns > 1) { /* those that are over come behind */
         tn_lvalue *all = tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, a.turns)), *span = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, hi, lo), tn_l_index(b, 0));
         bool known = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && tn_l_is_const(step, &by) && by > 0;
@@ -579,14 +593,29 @@ static void open_locals(lower *L, tn_lbuilder *b)
 
 static void lower_body(lower *L, tn_lbuilder *b)
 {
-    if (L->status != TN_OK)
-        return;
     region r = gpu_enter(L);
     r.programs = true;
-    gpu_survey(L);
     gpu_block(L, b, L->kernel->body);
+    gpu_release_program(L, b);
     gpu_leave(L, b, r);
+}
+
+static void all_programs(lower *L, tn_lbuilder *b)
+{
     gpu_lower *g = GPU(L);
+    if (L->status != TN_OK)
+        return;
+    gpu_survey(L);
+    gpu_plan_boxes(L);
+    if (g->boxes.len)
+        gpu_programs_by_roles(L, b, lower_body);
+    else
+        lower_programs(L, b, lower_body);
+    g->crowded = L->status == TN_OK && g->boxes.len && g->shared > gpu_most_shared(L);
+    if (g->crowded) {
+        L->status = TN_NO_MEMORY; /* nobody is told: fewer stages are tried */
+        return;
+    }
     if (L->status == TN_OK && g->shared > gpu_most_shared(L))
         L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: needs %lld bytes of shared memory, and machine '%s' has %lld a program; smaller tiles or fewer stages need less",
                              L->kernel->name, (long long)g->shared, L->machine->name, (long long)gpu_most_shared(L));
@@ -594,17 +623,30 @@ static void lower_body(lower *L, tn_lbuilder *b)
                                  (long long)g->shared, g->remarks.at ? g->remarks.at : "");
 }
 
-tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
+static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_machine *machine, int most_stages, bool *crowded, tn_lfunc **out)
 {
     enum { WARPS = 4 };
-    static const lower_target gpu = {"GPU", gpu_place_element, NULL, open_locals, lower_body};
-    assert(machine->gpu);
-    TN_TRY(tn_tile_bind(kernel));
-    gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}};
+    static const lower_target gpu = {"GPU", gpu_place_element, NULL, open_locals, all_programs};
+    gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}, .most_stages = most_stages};
     lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
     state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = state.ready.arena =
         &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
-    return lower_run(L, out);
+    tn_status status = lower_run(L, out);
+    *crowded = state.crowded;
+    return status;
+}
+
+/* What a kernel needs of shared memory besides its rings is known once it is lowered: then they get less, if they have to. */
+tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
+{
+    enum { MOST_STAGES = 8, LEAST_STAGES = 2 };
+    bool crowded = true;
+    tn_status status = TN_OK;
+    assert(machine->gpu);
+    TN_TRY(tn_tile_bind(kernel));
+    for (int stages = MOST_STAGES; crowded; stages = stages > LEAST_STAGES ? stages - 1 : 0)
+        status = lower_with(session, kernel, machine, stages, &crowded, out);
+    return status;
 }

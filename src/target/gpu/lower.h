@@ -83,6 +83,10 @@ typedef struct gpu_lower {
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
     tn_map ready;               /* tn_tvalue -> gpu_operand that a loop copies ahead */
+    TN_VEC(struct gpu_boxes *) boxes; /* rings that a producer fills (boxes.c) */
+    tn_lvalue *mbarriers;
+    bool crowded;               /* with those rings it needs more shared memory than there is */
+    int most_stages;            /* of such a ring; 0: there shall be none */
     const tn_top *product;      /* the dot that the fold around it computes */
 } gpu_lower;
 
@@ -102,6 +106,8 @@ static inline int64_t gpu_elements(const tn_ttype *type)
 
 /* ---- lower.c --------------------------------------------------------------------------------------------------------------- */
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
+/* First index, limit and step of a `for`, in 64 bits; one whose step does not go up has no turn. */
+void gpu_loop_bounds(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue **lo, tn_lvalue **hi, tn_lvalue **step);
 /* Refuses an operation by name. */
 void gpu_refuse(lower *L, const tn_top *op, const char *what);
 /* The layout in which a sink walks v; of a scalar: the first thread's. */
@@ -116,8 +122,9 @@ bool gpu_class_layout(lower *L, const tn_ttype *type, tn_layout *out);
 bool gpu_natural_layout(lower *L, const tn_tvalue *v, tn_layout *out);
 /* A load (by view or pointer) in the layout would touch memory with a stride from lane to lane; *better: one that does not. */
 bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better);
-/* The same of a store, whose tile had better go through shared memory. */
-bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better);
+/* The same of a store: what a warp's instruction stores is less than memory moves. A layout that is better, if there is room for the tile in shared memory. */
+bool gpu_store_is_scattered(lower *L, const tn_top *store, const tn_layout *layout);
+bool gpu_store_whole_rows(lower *L, const tn_top *store, const tn_layout *layout, tn_layout *better);
 /* The axis along which an access has neighbours in memory, and what their vectors' starts and ends are multiples of, in elements. False: none, or not known. */
 bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *multiple);
 /* In which a tile is computed that goes to shared memory: where it is already, or as the memory lies that it is loaded from; *inner: its fastest axis. */
@@ -177,6 +184,11 @@ void gpu_barrier(lower *L, tn_lbuilder *b);
 region gpu_enter(lower *L);
 void gpu_leave(lower *L, tn_lbuilder *b, region r);
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
+
+/* ---- exchange.c ------------------------------------------------------------------------------------------------------------ */
+/* Exchanges the place's registers among lanes so that each thread holds 16 bytes of neighbours along the axis, or as many as `multiple` elements are; *out: the
+ * layout that it has then, its registers in the order that accesses want. False: lanes alone can't, or it is so already. */
+bool gpu_gather_neighbours(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int axis, int64_t multiple, tn_layout *out);
 
 /* ---- atomic.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */

@@ -48,6 +48,20 @@ static void open_buffers(lower *L)
     }
 }
 
+void lower_programs(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b))
+{
+    const tn_lfunc *func = L->func;
+    tn_lvalue *begin = func->params.at[func->params.len - 2], *end = func->params.at[func->params.len - 1], *one = tn_l_index(&L->entry, 1);
+    tn_lop *loop = tn_l_for(b, "program", begin, end, one, TN_FOR_GRID);
+    if (!L->entry.before)
+        L->entry.before = loop;
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    open_grid(L, &in, loop);
+    body(L, &in);
+    lower_close(L, s);
+}
+
 tn_status lower_run(lower *L, tn_lfunc **out)
 {
     L->roots.arena = L->wide.arena = L->memory.arena = L->dims.arena = L->places.arena = L->gathered.arena = L->scalars.arena = L->memo_head.arena = &L->arena;
@@ -57,17 +71,13 @@ tn_status lower_run(lower *L, tn_lfunc **out)
     open_buffers(L);
     lower_collect_symbols(L);
     lower_collect_scalars(L);
-    tn_lvalue *begin = tn_lfunc_index(L->func, "begin"), *end = tn_lfunc_index(L->func, "end");
-
+    tn_lfunc_index(L->func, "begin");
+    tn_lfunc_index(L->func, "end");
     tn_lbuilder b = tn_lbuilder_at_end(L->func, L->func->body);
-    tn_lop *loop = tn_l_for(&b, "program", begin, end, tn_l_index(&b, 1), TN_FOR_GRID);
     L->entry = b; /* sizes are computed once, before the programs */
-    L->entry.before = loop;
     lower_scalar_parameters(L);
     L->target->open_locals(L, &L->entry);
-    tn_lbuilder in = tn_l_in(&b, loop->region[0]);
-    open_grid(L, &in, loop);
-    L->target->body(L, &in);
+    L->target->programs(L, &b);
     tn_status status = L->status;
     tn_arena_free(&L->arena);
     if (status == TN_OK)

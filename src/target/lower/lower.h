@@ -63,7 +63,7 @@ typedef struct lower_target {
     /* Before an element is loaded; NULL: nothing. */
     void (*before_load)(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *memory, tn_lvalue *offset);
     void (*open_locals)(lower *L, tn_lbuilder *b); /* the kernel's local buffers, before the programs */
-    void (*body)(lower *L, tn_lbuilder *b);        /* one program */
+    void (*programs)(lower *L, tn_lbuilder *b);    /* all programs: calls lower_programs */
 } lower_target;
 
 /* The first member of a target's own state. */
@@ -89,9 +89,11 @@ struct lower {
     tn_status status; /* the first failure; lowering stops soon after */
 };
 
-/* Lowers the bound kernel into L->func: parameters, sizes, the loop over programs, `body` for each. L has its target, session, kernel, machine, and arena
+/* Lowers the bound kernel into L->func: parameters, sizes, the programs. L has its target, session, kernel, machine, and arena
  * (with the session's on_oom); it is given up at the end, and *out set if all went well. */
 tn_status lower_run(lower *L, tn_lfunc **out);
+/* The loop over programs, at b; `body` is one. */
+void lower_programs(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));
 
 /* ---- dims.c ---------------------------------------------------------------------------------------------------------------- */
 tn_lvalue *lower_dim(lower *L, tn_dim d);

@@ -1,0 +1,528 @@
+/* Operands of wgmma that a warp of its own has the machine copy, whole boxes at a time (TMA), while the others compute.
+ *
+ *     the others                                    the producer, one thread
+ *     each turn: wait until `full`                  each turn: wait until `empty`
+ *                products                                     box copies, which fill `full` when they arrive
+ *                `empty`, once nobody reads it
+ *
+ * A ring of buffers with two mbarriers each lies between them. Both walk the same programs and loops; the producer's are made of the scalars that boxes start at alone.
+ * It runs ahead as far as the ring goes, into the next program too, so that kernels are persistent: a CTA walks many programs, and stores the results of one while
+ * the first operands of the next arrive.
+ *
+ * A ring turns with a fold, with a `for` whose body loads its operands, or once a program. It is for loads whose every axis walks one dimension of a view of
+ * which the machine can have a map: strides of 16 bytes, no guards but an axis's end, nothing read from memory on the way. */
+#include "target/gpu/dot.h"
+
+#include <assert.h>
+
+struct gpu_boxes {
+    const tn_top *dot;
+    const tn_tblock *block; /* whose turns are its: where its loads stand */
+    gpu_operand *operand[2];
+    int n, stages;
+    int first;              /* number of its first mbarrier: one a stage for `full`, then one for `empty` */
+    gpu_ring turns;         /* of a fold */
+    tn_lvalue *stage, *parity; /* of the role that is lowered: where it is */
+};
+
+enum { FULL, EMPTY };
+enum { BOX_ROWS = 256, LINE = 128, UNBOUNDED = INT32_MAX };
+enum { GROUP = 128 /* threads of a warpgroup */, EIGHT = 8 /* registers are given out in eights */, PRODUCERS = 40 /* registers of a thread that copies */ };
+
+/* ---- which loads ----------------------------------------------------------------------------------------------------------- */
+
+/* Computed from coordinates of the grid, indices of loops and numbers that the kernel is called with. */
+static bool is_fixed(const lower *L, const tn_tvalue *v, int *budget)
+{
+    const tn_top *op = v->def, *loop = v->block ? v->block->parent : NULL;
+    if (--*budget < 0 || v->type.rank)
+        return false;
+    if (!op && loop)
+        return loop->code == TN_T_fold ? v->block == loop->region[0] : loop->code == TN_T_for && v == &loop->region[0]->arg[0];
+    if (!op)
+        return !v->type.pointer;
+    if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_const && op->code != TN_T_size && op->code != TN_T_assume)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_fixed(L, op->operand[i], budget))
+            return false;
+    return true;
+}
+
+static bool all_fixed(const lower *L, tn_tvalue *const *v, int n)
+{
+    int budget = LOWER_BUDGET;
+    for (int i = 0; i < n; i++)
+        if (!is_fixed(L, v[i], &budget))
+            return false;
+    return true;
+}
+
+/* A check `max(start + c, 0) + i < limit` of an axis, beside the dimension that it walks from `start` on, is start + i < limit - c. */
+static tn_dim limit_from_check(lower *L, const tn_tvalue *check, const tn_tvalue *start, tn_dim limit)
+{
+    const tn_top *op = check->def;
+    if (op && op->code == TN_T_map && op->fn == TN_S_max && op->operand[1]->def && op->operand[1]->def->code == TN_T_const && op->operand[1]->def->number.i == 0)
+        op = op->operand[0]->def;
+    if (!op || op->code != TN_T_map || op->fn != TN_S_add || op->operand[0] != start)
+        return NULL;
+    tn_dim c = lower_value_dim(L, op->operand[1]);
+    return c ? tn_dim_sub(L->session, limit, c) : NULL;
+}
+
+static bool is_multiple_of_16(int64_t elements, int bytes) { return elements * bytes % 16 == 0; }
+
+typedef struct walked {
+    int dim[TN_TILE_RANK];  /* of the view, that an axis walks; -1: none yet */
+    int check[TN_TILE_RANK]; /* of no stride, that an axis walks too: it only says where the axis ends */
+} walked;
+
+/* Sorts the dimensions of the view: false if one is no business of a map. */
+static bool find_dims(const lower *L, const tn_top *load, walked *w)
+{
+    const tn_view *view = load->view;
+    const tn_ttype *type = &load->result->type;
+    for (int d = 0; d < view->rank; d++) {
+        const tn_subscript *s = &load->subscript[d];
+        bool still = tn_dim_is(view->stride[d], 0), moves = s->naxes == 1 && type->extent[s->axis[0]].size > 1;
+        if (s->naxes > 1 || (s->naxes && !s->block) || !all_fixed(L, &s->value, 1))
+            return false;
+        if (!moves && still && !s->inside)
+            return false;
+        if (!moves)
+            continue;
+        int *place = still ? &w->check[s->axis[0]] : &w->dim[s->axis[0]];
+        if (*place >= 0)
+            return false;
+        *place = d;
+    }
+    return w->dim[0] >= 0 && w->dim[1] >= 0;
+}
+
+/* How many of dimension d there are for the map; NULL: can't be told. */
+static tn_dim size_of(lower *L, const tn_top *load, int d, int check)
+{
+    const tn_view *view = load->view;
+    const tn_subscript *s = &load->subscript[d];
+    bool any = tn_dim_is(view->shape[d], TN_TILE_ANY);
+    if (any && !lower_not_negative(L, s->value))
+        return NULL;
+    tn_dim size = any ? tn_dim_const(L->session, UNBOUNDED) : view->shape[d];
+    if (check < 0 || load->subscript[check].inside)
+        return size;
+    tn_dim limit = limit_from_check(L, load->subscript[check].value, s->value, view->shape[check]);
+    return !limit ? NULL : any ? limit : tn_dim_min(L->session, size, limit);
+}
+
+/* The map that the operand's boxes come from. */
+static bool find_map(lower *L, gpu_operand *o, tn_lmap *m)
+{
+    const tn_top *load = o->value->def;
+    const tn_view *view = load->view;
+    walked w = {{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}};
+    if (view->panel || view->nguards || (view->padded && (view->padding.f != 0 || view->padding.u != 0)) || o->box * o->bytes != LINE || !find_dims(L, load, &w))
+        return false;
+    if (!is_multiple_of_16(view->offset->multiple, o->bytes) || L->buffer[view->buffer]->align % 16 || !tn_dim_is(view->stride[w.dim[o->inner]], 1))
+        return false;
+    *m = (tn_lmap){.buffer = L->buffer[view->buffer], .offset = view->offset, .swizzle = LINE};
+    o->map_rows = (int)tn_min(o->rows, BOX_ROWS);
+    int order[TN_MAX_RANK], n = 0;
+    for (int i = 0; i < TN_MAP_RANK; i++)
+        o->map_dim[i] = -1;
+    order[n++] = w.dim[o->inner];
+    order[n++] = w.dim[1 - o->inner];
+    for (int d = 0; d < view->rank; d++)
+        if (d != order[0] && d != order[1] && !tn_dim_is(view->stride[d], 0))
+            order[n++] = d;
+    if (n > TN_MAP_RANK)
+        return false;
+    for (int i = 0; i < n; i++) {
+        int d = order[i];
+        m->size[i] = size_of(L, load, d, i < 2 ? w.check[i ? 1 - o->inner : o->inner] : -1);
+        m->stride[i] = view->stride[d];
+        m->box[i] = i == 0 ? (int)o->box : i == 1 ? o->map_rows : 1;
+        o->map_dim[i] = d;
+        if (!m->size[i] || (i && !is_multiple_of_16(m->stride[i]->multiple, o->bytes)))
+            return false;
+    }
+    m->rank = n;
+    return true;
+}
+
+/* Nothing in the kernel that could change what is loaded stands before the end of the operation at its top that holds the load. */
+static bool is_safe_ahead(const lower *L, const tn_top *load)
+{
+    const tn_top *top = load;
+    while (top->block->parent)
+        top = top->block->parent;
+    for (const tn_top *op = L->kernel->body->first; op; op = op->next) {
+        if (lower_writes(L, op, load->view->buffer) || lower_synchronises(op))
+            return false;
+        if (op == top)
+            return true;
+    }
+    return false;
+}
+
+static bool may_load(lower *L, gpu_operand *o, tn_lmap *m)
+{
+    const tn_top *load = o->value->def;
+    return load && load->code == TN_T_load && is_safe_ahead(L, load) && find_map(L, o, m);
+}
+
+/* ---- rings ------------------------------------------------------------------------------------------------------------------ */
+
+/* The loops around a product are ones that the producer can walk alone. */
+static bool has_fixed_loops(const lower *L, const tn_tblock *block)
+{
+    for (const tn_top *loop = block->parent; loop; loop = loop->block->parent) {
+        int bounds = loop->code == TN_T_fold ? loop->nranges : loop->code == TN_T_for ? 3 : 0;
+        if (!bounds || !all_fixed(L, loop->operand, bounds))
+            return false;
+    }
+    return true;
+}
+
+static gpu_boxes *new_ring(lower *L, const tn_top *dot, const tn_tblock *block)
+{
+    gpu_boxes *x = TN_NEW(&L->arena, gpu_boxes);
+    *x = (gpu_boxes){.dot = dot, .block = block};
+    if (block->parent && block->parent->code == TN_T_fold)
+        x->turns.index = &block->arg[0];
+    TN_PUSH(&L->arena, &GPU(L)->boxes, x);
+    return x;
+}
+
+static void add_operand(lower *L, gpu_boxes *x, const gpu_operand *o, const tn_lmap *m)
+{
+    gpu_operand *mine = tn_memdup(&L->arena, o, sizeof *o);
+    mine->map = tn_lfunc_map(L->func, m);
+    mine->width = 16 / o->bytes;
+    x->operand[x->n++] = mine;
+    *tn_map_at(&GPU(L)->ready, TN_KEY(o->value)) = mine;
+}
+
+/* Both operands of a product that a fold adds up; of another one those that its loop loads, and a left one that is the same for the whole program. */
+static void plan_dot(void *context, tn_top *dot)
+{
+    lower *L = context;
+    gpu_operand o[2];
+    tn_lmap m[2];
+    bool boxes[2] = {false, false};
+    if (dot->code != TN_T_dot || !gpu_dot_is_by_groups(L, dot) || !has_fixed_loops(L, dot->block))
+        return;
+    for (int i = 0; i < 2; i++) {
+        if (!gpu_operand_of(L, dot, i, &o[i]))
+            return;
+        boxes[i] = !tn_map_get(&GPU(L)->ready, TN_KEY(o[i].value)) && may_load(L, &o[i], &m[i]);
+    }
+    const tn_top *loop = dot->block->parent;
+    bool right_turns = boxes[1] && o[1].value->def->block == dot->block;
+    if (!right_turns || (loop->code == TN_T_fold && !(boxes[0] && o[0].value->def->block == dot->block)))
+        return;
+    gpu_boxes *x = new_ring(L, dot, dot->block);
+    add_operand(L, x, &o[1], &m[1]);
+    if (boxes[0] && o[0].value->def->block == dot->block)
+        add_operand(L, x, &o[0], &m[0]);
+    else if (boxes[0] && o[0].value->def->block == L->kernel->body)
+        add_operand(L, new_ring(L, NULL, L->kernel->body), &o[0], &m[0]);
+}
+
+static void find_assertion(void *context, tn_top *op) { *(bool *)context |= op->code == TN_T_assert; }
+
+static int64_t ring_bytes(const gpu_boxes *x)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < x->n; i++)
+        bytes += gpu_operand_elements(x->operand[i]) * x->operand[i]->bytes;
+    return bytes;
+}
+
+/* Buffers for each ring, as many as are wanted and fit. */
+static bool fit(lower *L)
+{
+    enum { STAGES = 3, SLACK = 2048 };
+    gpu_lower *g = GPU(L);
+    const tn_schedule *schedule = &L->kernel->schedule;
+    int most = g->most_stages;
+    for (; most >= 2; most--) {
+        int64_t bytes = SLACK;
+        for (size_t i = 0; i < g->boxes.len; i++) {
+            gpu_boxes *x = g->boxes.at[i];
+            const tn_top *loop = x->block->parent;
+            const char *label = loop && loop->label ? loop->label : "";
+            int64_t wanted = tn_schedule_get(schedule, label, "stages", tn_schedule_get(schedule, "", "stages", STAGES));
+            x->stages = loop ? (int)tn_min(most, wanted + (loop->code == TN_T_fold)) : 1; /* of a fold's the products of one more are under way */
+            x->stages = tn_max(x->stages, loop ? 2 : 1);
+            bytes += x->stages * ring_bytes(x);
+        }
+        if (bytes <= gpu_most_shared(L) - g->shared)
+            return true;
+    }
+    return false;
+}
+
+void gpu_plan_boxes(lower *L)
+{
+    gpu_lower *g = GPU(L);
+    bool asserts = false; /* a thread that ends early leaves the producer waiting */
+    tn_tile_walk(L->kernel->body, find_assertion, &asserts);
+    if (asserts || !g->most_stages)
+        return;
+    tn_tile_walk(L->kernel->body, plan_dot, L);
+    if (!g->boxes.len)
+        return;
+    if (!fit(L)) {
+        g->boxes.len = 0;
+        g->ready = (tn_map){.arena = &L->arena};
+        L->func->maps.len = 0;
+        return;
+    }
+    int n = 0;
+    for (size_t i = 0; i < g->boxes.len; i++) {
+        gpu_boxes *x = g->boxes.at[i];
+        for (int k = 0; k < x->n; k++)
+            gpu_give_buffer(L, x->operand[k], x->stages);
+        x->first = n;
+        n += 2 * x->stages;
+    }
+    g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
+}
+
+gpu_boxes *gpu_boxes_of_dot(lower *L, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot)
+            return GPU(L)->boxes.at[i];
+    return NULL;
+}
+
+gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++) {
+        gpu_boxes *x = GPU(L)->boxes.at[i];
+        if (!x->dot && x->operand[0]->value->def == load)
+            return x;
+    }
+    return NULL;
+}
+
+gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
+
+/* ---- turns -------------------------------------------------------------------------------------------------------------------- */
+
+static void start(tn_lbuilder *b, gpu_boxes *x)
+{
+    tn_lvalue *zero = tn_l_index(b, 0);
+    x->stage = tn_l_alloc(b, "stage", TN_I64, TN_SPACE_REG, 1);
+    x->parity = tn_l_alloc(b, "parity", TN_I64, TN_SPACE_REG, 1);
+    tn_l_store(b, x->stage, zero, zero, NULL);
+    tn_l_store(b, x->parity, zero, zero, NULL);
+}
+
+static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
+static tn_lvalue *stage_of(tn_lbuilder *b, const gpu_boxes *x) { return x->stages == 1 ? tn_l_index(b, 0) : get(b, x->stage); }
+
+/* Its mbarrier of the stage. */
+static tn_lvalue *mbarrier(tn_lbuilder *b, const gpu_boxes *x, int which, tn_lvalue *stage) { return gpu_plus(b, stage, tn_l_index(b, x->first + which * x->stages)); }
+
+void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
+{
+    tn_lvalue *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1), *parity = get(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, one);
+    if (x->stages == 1) {
+        tn_l_store(b, x->parity, zero, other, NULL);
+        return;
+    }
+    tn_lvalue *next = gpu_plus(b, get(b, x->stage), one), *round = tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, x->stages));
+    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, round, zero, next), NULL);
+    tn_l_store(b, x->parity, zero, tn_l_fn3(b, TN_S_select, round, other, parity), NULL);
+}
+
+void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
+{
+    tn_lvalue *stage = stage_of(b, x);
+    tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(b, x, FULL, stage), get(b, x->parity)}, 3);
+    for (int i = 0; i < x->n; i++)
+        x->operand[i]->stage = gpu_times(b, stage, gpu_operand_elements(x->operand[i]));
+}
+
+void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also)
+{
+    tn_lbuilder *e = &L->entry;
+    tn_lvalue *stage = stage_of(b, x), *zero = tn_l_index(b, 0);
+    if (before && x->stages > 1)
+        stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, stage, zero), tn_l_index(b, x->stages - 1), gpu_plus(b, stage, tn_l_index(b, -1)));
+    tn_lvalue *first = tn_l_fn2(e, TN_S_eq, tn_l_fn2(e, TN_S_and, GPU(L)->thread, tn_l_index(e, GROUP - 1)), tn_l_index(e, 0)); /* one of a warpgroup, whose products end together */
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, first, also))->region[0]);
+    tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(&in, x, EMPTY, stage)}, 2);
+}
+
+void gpu_release_program(lower *L, tn_lbuilder *b)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len && L->status == TN_OK; i++) {
+        gpu_boxes *x = GPU(L)->boxes.at[i];
+        if (x->block != L->kernel->body)
+            continue;
+        gpu_release_boxes(L, b, x, false, NULL);
+        gpu_next_boxes(b, x);
+    }
+}
+
+/* ---- the producer ---------------------------------------------------------------------------------------------------------------- */
+
+static void fetch_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage, tn_lvalue *full)
+{
+    const tn_top *load = o->value->def;
+    tn_lvalue *at[TN_MAP_RANK];
+    int rank = 0;
+    for (; rank < TN_MAP_RANK && o->map_dim[rank] >= 0; rank++)
+        at[rank] = tn_l_cast(b, lower_scalar(L, b, load->subscript[o->map_dim[rank]].value), TN_I64);
+    const char *name = tn_format(&L->session->arena, "box_load_%d", rank);
+    for (int64_t column = 0; column < o->columns; column += o->box)
+        for (int64_t row = 0; row < o->rows; row += o->map_rows) {
+            tn_lvalue *operand[TN_MAP_RANK + 5] = {o->buffer, gpu_plus(b, gpu_times(b, stage, gpu_operand_elements(o)), tn_l_index(b, column * o->rows + row * o->box)), o->map};
+            for (int i = 0; i < rank; i++)
+                operand[3 + i] = gpu_plus(b, at[i], tn_l_index(b, i == 0 ? column : i == 1 ? row : 0));
+            operand[3 + rank] = GPU(L)->mbarriers;
+            operand[4 + rank] = full;
+            tn_l_machine(b, name, operand, rank + 5);
+        }
+}
+
+static void fetch(lower *L, tn_lbuilder *b, gpu_boxes *x)
+{
+    scope s = lower_open(L);
+    tn_lvalue *stage = stage_of(b, x), *full = mbarrier(b, x, FULL, stage), *bars = GPU(L)->mbarriers;
+    tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){bars, mbarrier(b, x, EMPTY, stage), tn_l_fn2(b, TN_S_xor, get(b, x->parity), tn_l_index(b, 1))}, 3);
+    tn_l_machine(b, "mbarrier_expect", (tn_lvalue *[]){bars, full, tn_l_index(b, ring_bytes(x))}, 3);
+    for (int i = 0; i < x->n; i++)
+        fetch_operand(L, b, x->operand[i], stage, full);
+    gpu_next_boxes(b, x);
+    lower_close(L, s);
+}
+
+static bool has_rings(lower *L, const tn_top *loop)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        for (const tn_tblock *block = GPU(L)->boxes.at[i]->block; block->parent; block = block->parent->block)
+            if (block->parent == loop)
+                return true;
+    return false;
+}
+
+static void fetch_fold(lower *L, tn_lbuilder *b, const tn_top *fold)
+{
+    gpu_boxes *x = NULL;
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->block == fold->region[0])
+            x = GPU(L)->boxes.at[i];
+    gpu_count_turns(L, b, fold, &x->turns);
+    tn_lop *loop = tn_l_for(b, "k0", x->turns.first, x->turns.limit, x->turns.step, TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    gpu_bind_turn(L, &in, &x->turns, loop->region[0]->arg);
+    fetch(L, &in, x);
+    lower_close(L, s);
+}
+
+static void fetch_block(lower *L, tn_lbuilder *b, const tn_tblock *block);
+
+static void fetch_for(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    tn_lvalue *lo, *hi, *step;
+    gpu_loop_bounds(L, b, op, &lo, &hi, &step);
+    tn_lop *loop = tn_l_for(b, "i", lo, hi, step, TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    scope s = lower_open(L);
+    lower_memo(L, &op->region[0]->arg[0], NULL, (element){loop->region[0]->arg, NULL});
+    fetch_block(L, &in, op->region[0]);
+    lower_close(L, s);
+}
+
+static void fetch_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
+        gpu_boxes *x = op->code == TN_T_dot ? gpu_boxes_of_dot(L, op) : op->code == TN_T_load ? gpu_boxes_of_load(L, op) : NULL;
+        b->line = op->loc.line;
+        if (x)
+            fetch(L, b, x);
+        else if (op->code == TN_T_fold && has_rings(L, op))
+            fetch_fold(L, b, op);
+        else if (op->code == TN_T_for && has_rings(L, op))
+            fetch_for(L, b, op);
+    }
+}
+
+static void fetch_program(lower *L, tn_lbuilder *b) { fetch_block(L, b, L->kernel->body); }
+
+/* ---- both --------------------------------------------------------------------------------------------------------------------------- */
+
+static void init_mbarriers(lower *L, tn_lbuilder *b)
+{
+    gpu_lower *g = GPU(L);
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_eq, g->thread, tn_l_index(b, 0)))->region[0]);
+    for (size_t i = 0; i < g->boxes.len; i++) {
+        const gpu_boxes *x = g->boxes.at[i];
+        for (int k = 0; k < 2 * x->stages; k++)
+            tn_l_machine(&in, "mbarrier_init", (tn_lvalue *[]){g->mbarriers, tn_l_index(&in, x->first + k), tn_l_index(&in, k < x->stages ? 1 : g->warps / 4)}, 3);
+    }
+    tn_l_machine(&in, "mbarrier_fence", NULL, 0);
+    tn_l_barrier(b);
+}
+
+/* CTAs of which a processor has the memory, threads and registers, of a kernel whose threads take what products by wgmma do. */
+static int resident(const lower *L)
+{
+    enum { THREADS = 2048, REGISTERS = 65536, EACH = 168, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
+    int64_t threads = L->func->threads, by_registers = REGISTERS / (threads * EACH), by_memory = (gpu_most_shared(L) + SYSTEM) / (((gpu_lower *)(uintptr_t)L)->shared + SYSTEM);
+    return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
+}
+
+/* Registers that threads have by themselves: a quarter of a processor's for the warps of each quarter. */
+static int64_t registers_of(int64_t threads)
+{
+    enum { QUARTER = 65536 / 4, MOST = 255 };
+    return tn_min(QUARTER / (tn_ceildiv(threads, GROUP) * TN_WARP) / EIGHT * EIGHT, MOST / EIGHT * EIGHT);
+}
+
+/* Registers that products want of a thread, addresses and what comes behind them included. */
+static int64_t wanted_registers(const lower *L)
+{
+    enum { REST = 64 };
+    const gpu_lower *g = (const gpu_lower *)L;
+    int64_t words = REST;
+    for (size_t i = 0; i < g->boxes.len; i++)
+        if (g->boxes.at[i]->dot)
+            words += gpu_words(L, &g->boxes.at[i]->dot->result->type);
+    return words;
+}
+
+void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b))
+{
+    gpu_lower *g = GPU(L);
+    int64_t computing = L->func->threads;
+    /* A warp more costs each thread a third of its registers, or so: then a whole warpgroup copies, and gives up most of its own. */
+    bool hand_over = wanted_registers(L) > registers_of(computing + TN_WARP);
+    L->func->threads += hand_over ? GROUP : TN_WARP;
+    init_mbarriers(L, b);
+    tn_lop *roles = tn_l_roles(b, computing);
+    L->entry.before = roles;
+    tn_lbuilder in = tn_l_in(b, roles->region[0]);
+    if (hand_over) {
+        int64_t all = registers_of(L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
+        tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
+    }
+    for (size_t i = 0; i < g->boxes.len; i++)
+        start(&in, g->boxes.at[i]);
+    lower_programs(L, &in, body);
+    if (L->status != TN_OK)
+        return;
+    in = tn_l_in(b, roles->region[1]);
+    if (hand_over)
+        tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, PRODUCERS)}, 1);
+    in = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_eq, g->thread, tn_l_index(&in, computing)))->region[0]);
+    for (size_t i = 0; i < g->boxes.len; i++)
+        start(&in, g->boxes.at[i]);
+    lower_programs(L, &in, fetch_program);
+    L->func->persistent = resident(L);
+}
