@@ -120,7 +120,8 @@ static bool find_map(lower *L, gpu_operand *o, tn_lmap *m)
     const tn_top *load = o->value->def;
     const tn_view *view = load->view;
     walked w = {{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}};
-    if (view->panel || view->nguards || (view->padded && (view->padding.f != 0 || view->padding.u != 0)) || o->box * o->bytes != LINE || !find_dims(L, load, &w))
+    if (view->panel || view->nguards || (view->padded && (view->padding.f != 0 || view->padding.u != 0)) || o->box * o->bytes != LINE ||
+        o->lies != o->inner || !find_dims(L, load, &w))
         return false;
     if (!is_multiple_of_16(view->offset->multiple, o->bytes) || L->buffer[view->buffer]->align % 16 || !tn_dim_is(view->stride[w.dim[o->inner]], 1))
         return false;

@@ -1,12 +1,13 @@
 /* Tiles that go from one layout to another by lanes alone: a bit of the lane's number and one of the register's change places, by one exchange of half the
  * registers with the lane that differs in that bit. No shared memory, no barrier.
  *
- * That is what fragments want on their way to memory: a thread of theirs has two neighbours of a row, a lane the next two. */
+ * That is what fragments of 2-byte elements want on their way to memory: a thread of theirs has two neighbours of a row, a lane the next two, four lanes the 16
+ * bytes that one could store. (Of 4-byte elements those are 32 bytes already, which is what memory moves.) */
 #include "target/gpu/lower.h"
 
 #include <assert.h>
 
-enum { WORD = 4, WIDEST = 16 }; /* bytes: of what lanes exchange, of an access */
+enum { WORD = 4, PAIR = 2, WIDEST = 16 }; /* bytes: of what lanes exchange; its elements; bytes of an access */
 
 typedef struct swap {
     int lane, reg; /* place bits */
@@ -28,7 +29,7 @@ static void swap_columns(tn_layout *l, swap s)
 }
 
 /* The swaps that give every thread `bytes` of neighbours along the axis, its lanes the next ones. False: other threads have them, or there is nothing to give. */
-static bool find_swaps(const tn_layout *from, int axis, int element, int64_t vector, swap *out, int *n, tn_layout *to)
+static bool find_swaps(const tn_layout *from, int axis, int64_t vector, swap *out, int *n, tn_layout *to)
 {
     uint32_t next = (uint32_t)vector;
     *to = *from;
@@ -47,20 +48,20 @@ static bool find_swaps(const tn_layout *from, int axis, int element, int64_t vec
         swap_columns(to, s);
         out[(*n)++] = s;
     }
-    return element == WORD || (element * 2 == WORD && from->reg_bits && tn_layout_column(from, 0, axis) == 1); /* words stay whole */
+    return from->reg_bits && tn_layout_column(from, 0, axis) == 1; /* words stay whole */
 }
 
-static tn_lvalue *get_word(tn_lbuilder *b, tn_lvalue *regs, tn_lvalue *at, int elements)
+static tn_lvalue *get_word(tn_lbuilder *b, tn_lvalue *regs, tn_lvalue *at)
 {
-    return tn_l_bitcast(b, tn_l_load(b, regs, at, elements, NULL, NULL), tn_lscalar(TN_U32));
+    return tn_l_bitcast(b, tn_l_load(b, regs, at, PAIR, NULL, NULL), tn_lscalar(TN_U32));
 }
 
-static void put_word(tn_lbuilder *b, tn_lvalue *regs, tn_lvalue *at, tn_lvalue *word, int elements)
+static void put_word(tn_lbuilder *b, tn_lvalue *regs, tn_lvalue *at, tn_lvalue *word)
 {
-    tn_l_store(b, regs, at, tn_l_bitcast(b, word, (tn_ltype){regs->type.dtype, elements, false, TN_SPACE_GLOBAL}), NULL);
+    tn_l_store(b, regs, at, tn_l_bitcast(b, word, tn_lvector(regs->type.dtype, PAIR)), NULL);
 }
 
-static void exchange(lower *L, tn_lbuilder *b, const place *p, int per_word, swap s)
+static void exchange(lower *L, tn_lbuilder *b, const place *p, swap s)
 {
     int64_t low = INT64_C(1) << s.reg, high = tn_layout_regs(&p->held->layout) / (2 * low), mask = INT64_C(1) << (s.lane - TN_LAYOUT_LANE);
     tn_lbuilder *e = &L->entry;
@@ -68,14 +69,14 @@ static void exchange(lower *L, tn_lbuilder *b, const place *p, int per_word, swa
     tn_lop *outer = tn_l_for(b, "h", tn_l_index(b, 0), tn_l_index(b, high), tn_l_index(b, 1), TN_FOR_UNROLL);
     tn_lbuilder in = tn_l_in(b, outer->region[0]);
     tn_lvalue *first = tn_l_fn2(&in, TN_S_mul, outer->region[0]->arg, tn_l_index(&in, 2 * low));
-    tn_lop *inner = tn_l_for(&in, "l", tn_l_index(&in, 0), tn_l_index(&in, low), tn_l_index(&in, per_word), TN_FOR_UNROLL);
+    tn_lop *inner = tn_l_for(&in, "l", tn_l_index(&in, 0), tn_l_index(&in, low), tn_l_index(&in, PAIR), TN_FOR_UNROLL);
     in = tn_l_in(&in, inner->region[0]);
     first = gpu_plus(&in, first, inner->region[0]->arg);
     tn_lvalue *second = gpu_plus(&in, first, tn_l_index(&in, low));
-    tn_lvalue *x = get_word(&in, regs, first, per_word), *y = get_word(&in, regs, second, per_word);
+    tn_lvalue *x = get_word(&in, regs, first), *y = get_word(&in, regs, second);
     tn_lvalue *theirs = tn_l_lane_xor(&in, tn_l_fn3(&in, TN_S_select, is_high, x, y), mask);
-    put_word(&in, regs, first, tn_l_fn3(&in, TN_S_select, is_high, theirs, x), per_word);
-    put_word(&in, regs, second, tn_l_fn3(&in, TN_S_select, is_high, y, theirs), per_word);
+    put_word(&in, regs, first, tn_l_fn3(&in, TN_S_select, is_high, theirs, x));
+    put_word(&in, regs, second, tn_l_fn3(&in, TN_S_select, is_high, y, theirs));
 }
 
 /* Registers in the order that accesses along the axis want; from[i]: which bit of the old order bit i is. */
@@ -98,15 +99,15 @@ static tn_layout sort_registers(const tn_layout *old, int axis, int *from)
 }
 
 /* Only names change: registers are values in the end. */
-static void reorder(tn_lbuilder *b, place *p, const tn_layout *to, const int *from, int per_word)
+static void reorder(tn_lbuilder *b, place *p, const tn_layout *to, const int *from)
 {
     int registers = tn_layout_regs(to);
     tn_lvalue *old = p->held->regs, *regs = tn_l_alloc(b, "turned", old->type.dtype, TN_SPACE_REG, registers);
-    for (int i = 0; i < registers; i += per_word) {
+    for (int i = 0; i < registers; i += PAIR) {
         int at = i >> to->reg_bits << to->reg_bits;
         for (int k = 0; k < to->reg_bits; k++)
             at |= (i >> k & 1) << from[k];
-        put_word(b, regs, tn_l_index(b, i), get_word(b, old, tn_l_index(b, at), per_word), per_word);
+        put_word(b, regs, tn_l_index(b, i), get_word(b, old, tn_l_index(b, at)));
     }
     *p->held = (gpu_held){.layout = *to, .regs = regs};
 }
@@ -114,17 +115,17 @@ static void reorder(tn_lbuilder *b, place *p, const tn_layout *to, const int *fr
 bool gpu_gather_neighbours(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int axis, int64_t multiple, tn_layout *out)
 {
     swap swaps[TN_LAYOUT_LANE_BITS];
-    int element = tn_dtype_bits(gpu_held_dtype(type)) / 8, n, from[TN_LAYOUT_REG_BITS];
-    int64_t vector = WIDEST / tn_max(element, 1);
+    int n, from[TN_LAYOUT_REG_BITS];
+    int64_t vector = WIDEST / (WORD / PAIR);
     tn_layout to;
     while (vector > 1 && multiple % vector)
         vector /= 2;
     tn_place copies = tn_layout_replicas(&p->held->layout);
-    if (element < WORD / 2 || element > WORD || p->present || copies.lane || vector * element <= WORD || !find_swaps(&p->held->layout, axis, element, vector, swaps, &n, &to) || !n)
+    if (tn_dtype_bits(gpu_held_dtype(type)) != 8 * WORD / PAIR || p->present || copies.lane || !find_swaps(&p->held->layout, axis, vector, swaps, &n, &to) || !n)
         return false;
     for (int i = 0; i < n; i++)
-        exchange(L, b, p, WORD / element, swaps[i]);
+        exchange(L, b, p, swaps[i]);
     *out = sort_registers(&to, axis, from);
-    reorder(b, p, out, from, WORD / element);
+    reorder(b, p, out, from);
     return true;
 }

@@ -186,7 +186,7 @@ void gpu_leave(lower *L, tn_lbuilder *b, region r);
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
 
 /* ---- exchange.c ------------------------------------------------------------------------------------------------------------ */
-/* Exchanges the place's registers among lanes so that each thread holds 16 bytes of neighbours along the axis, or as many as `multiple` elements are; *out: the
+/* Exchanges the place's registers among lanes so that each thread holds 16 bytes of neighbours along the axis, or as much as `multiple` elements are; *out: the
  * layout that it has then, its registers in the order that accesses want. False: lanes alone can't, or it is so already. */
 bool gpu_gather_neighbours(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int axis, int64_t multiple, tn_layout *out);
 
