@@ -15,9 +15,12 @@ enum {
     POINT_LEAST = 512,        /* at least: a CTA's start costs about as much as 4 elements a thread */
     POINT_WARPS = 4,          /* 16 CTAs fill a processor, and end one by one */
     SIDE = 64,                /* columns of a tile that is turned, for elements of 2 bytes: stored in whole lines of 128 bytes, loaded in twice that (0.89 of a copy; squares 0.87) */
+    TURN_WARPS = 8,           /* of such a tile at most, 16 elements a thread at least (4 warps: 0.87 to 0.92 of a copy, 8 0.89 to 0.95) */
     SHORT_ROW = 1024,         /* columns that one warp takes: 32 values a thread, and no barrier */
     SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
+    SHORT_ROWS = 2,           /* of them at least: 0.98 and 1.00 of a copy (softmax, LayerNorm), 4 rows 0.97 and 0.98 */
     ROW_WARPS = 4,            /* of a row that is not short, at least */
+    ROW_MOST_WARPS = 32,      /* at most; half where nothing else is loaded, so that two programs share a processor (softmax of 65536: 0.89 of a copy, 32 warps 0.81) */
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
     LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
     PART_BYTES = 128 << 10,   /* of a part of a reduction, at least: two such strips, which cost more than the kernel that the parts need */
@@ -88,6 +91,7 @@ typedef struct survey {
     group *g;
     int64_t bytes; /* of the widest element that is loaded or stored over all dims that are walked */
     int64_t loaded; /* of the widest that is loaded over what is reduced */
+    bool shared;   /* something is loaded that all rows need: weights */
     int rows;      /* buffers whose loads move with the folded dims and with others: a program keeps as many rows, if several sweeps need them */
     int buffer[ROWS_COUNTED];
 } survey;
@@ -109,6 +113,7 @@ static void see(void *context, fuser *F, const location *l, const fmap *m, bool 
         s->bytes = tn_max(s->bytes, bytes);
     if (fold && !store)
         s->loaded = tn_max(s->loaded, bytes);
+    s->shared |= !store && fold && !kept && any_kept;
     bool row = !store && fold && (kept || !any_kept) && s->rows < ROWS_COUNTED;
     for (int i = 0; row && i < s->rows; i++)
         row = s->buffer[i] != l->buffer;
@@ -155,7 +160,7 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
     gpu_tile t = {bytes > 4 ? SIDE / 2 : bytes > 2 ? SIDE : 2 * SIDE, bytes > 2 ? SIDE / 2 : SIDE, POINT_WARPS};
     t.rows = m ? tn_min(t.rows, pow2_ceil(m)) : t.rows;
     t.columns = n ? tn_min(t.columns, pow2_ceil(n)) : t.columns;
-    t.warps = warps_for(t.rows * t.columns, 4, POINT_WARPS);
+    t.warps = warps_for(t.rows * t.columns, 16, TURN_WARPS);
     return t;
 }
 
@@ -164,20 +169,22 @@ gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 
 /* A row of n values in registers, several together if it is short. */
-static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int64_t bytes)
+static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int64_t bytes, bool shared)
 {
     gpu_tile t = {1, 1, 1};
     int64_t vector = tn_max(VECTOR_BYTES / bytes, 1);
     if (n > SHORT_ROW) {
-        t.warps = (int)within(pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP)), ROW_WARPS, 32);
+        t.warps = (int)within(pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP)), ROW_WARPS, shared ? ROW_MOST_WARPS : ROW_MOST_WARPS / 2);
         t.columns = cover_row(n, t.warps * WARP, vector);
         return t;
     }
     t.columns = n < WARP * vector ? pow2_ceil(n) : cover_row(n, WARP, vector);
-    t.rows = within(pow2_floor(tn_max(SHORT_ELEMENTS / t.columns, 1)), POINT_WARPS, pow2_ceil(rows));
+    t.rows = within(pow2_floor(tn_max(SHORT_ELEMENTS / t.columns, 1)), SHORT_ROWS, pow2_ceil(rows));
     while (t.rows > 1 && few(F, tn_ceildiv(rows, t.rows), others, 2))
         t.rows /= 2;
     t.warps = warps_for(t.rows * t.columns, 8, POINT_WARPS);
+    if (t.rows > 1)
+        t.warps = tn_min(t.warps, (int)t.rows); /* no row on two warps, which would have to meet */
     return t;
 }
 
@@ -192,7 +199,7 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
     *outer_step = 1;
     bool fits = n <= F->options->target.registers / ROW_PART / keeps || (again && n * s.bytes * keeps <= ROW_BYTES);
     if (outer < 0 && n && fits)
-        return whole_row(F, n, rows, others, s.bytes);
+        return whole_row(F, n, rows, others, s.bytes, s.shared || !again);
     gpu_tile t = {1, strip, alone ? 32 : 8};
     if (outer < 0 || !n || n > strip)
         return t;

@@ -124,13 +124,14 @@ typedef struct tn_lfunc {
     bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
     int threads;  /* of a CTA, on a GPU; 0: one worker runs it alone */
     int persistent; /* on a GPU: a launch has at most so many CTAs for each processor, which walk the programs; printed `persistent N` behind `threads`. 0: one for each program */
+    int resident; /* on a GPU: CTAs that a processor is to hold at once, which bounds the registers of a thread; printed `resident N` behind `persistent`. 0: the assembler chooses */
     TN_VEC(tn_lmap) maps;
     const char *remarks; /* of who made it: lines of text, printed as comments before it; NULL: none. Not read back */
     tn_lblock *body;
     uint32_t next_id;
 } tn_lfunc;
 
-enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */ };
+enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */, TN_MOST_RESIDENT = 32 };
 
 const char *tn_lop_name(tn_lopcode code);
 tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */

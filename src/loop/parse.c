@@ -1,6 +1,6 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
- *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number ["persistent" number]] "{" {map} {operation} "}"
+ *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number ["persistent" number] ["resident" number]] "{" {map} {operation} "}"
  *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype] ["multiple" integer]
  *     map       = "map" "%" name ":" dtype "of" "%" name "at" dim "sizes" "(" dim {"," dim} ")" ["strides" "(" dim {"," dim} ")"]
  *                 "box" "(" integer {"," integer} ")" ["swizzle" integer]        dim: as the graph IR writes them, on a line
@@ -681,6 +681,10 @@ static bool parse_function(parser *p)
     if (threads && accept(p, "persistent") && (!integer(p, &persistent) || persistent < 1 || persistent > TN_MOST_PERSISTENT))
         return FAIL(p, "a persistent kernel has 1 to %d blocks for each processor, found %lld", TN_MOST_PERSISTENT, (long long)persistent);
     p->func->persistent = (int)persistent;
+    int64_t resident = 0;
+    if (threads && accept(p, "resident") && (!integer(p, &resident) || resident < 1 || resident > TN_MOST_RESIDENT))
+        return FAIL(p, "a processor holds 1 to %d blocks, found %lld", TN_MOST_RESIDENT, (long long)resident);
+    p->func->resident = (int)resident;
     return parse_block(p, p->func->body, NULL);
 }
 

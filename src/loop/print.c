@@ -356,6 +356,8 @@ void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
         tn_text_add(text, " threads %d", func->threads);
     if (func->persistent)
         tn_text_add(text, " persistent %d", func->persistent);
+    if (func->resident)
+        tn_text_add(text, " resident %d", func->resident);
     print_block_after(&p, func->body, func);
     tn_text_add(text, "\n");
 }

@@ -304,13 +304,27 @@ static bool inline_control(simplifier *s, tn_lop *op)
     return true;
 }
 
+/* A store under a mask that is known: without it, or not at all. True if `op` is gone. */
+static bool known_mask(tn_lop *op)
+{
+    int mask = tn_lop_mask_index(op);
+    const tn_number *number = op->code == TN_L_store && mask < op->noperands ? tn_l_number(op->operand[mask]) : NULL;
+    if (!number)
+        return false;
+    if (number->u)
+        op->noperands = mask; /* it stands last */
+    else
+        tn_lop_erase(op);
+    return !number->u;
+}
+
 static void simplify_block(simplifier *s, tn_lblock *block)
 {
     size_t mark = s->log.len;
     for (tn_lop *op = block->first, *next; op; op = next) {
         tn_lop *prev = op->prev;
         tn_l_resolve_operands(op);
-        bool gone = op->nregions && inline_control(s, op);
+        bool gone = op->nregions ? inline_control(s, op) : known_mask(op);
         tn_lvalue *v = gone || !op->result ? NULL : fold_op(s, op);
         if (!v && !gone && mergeable(op))
             v = merge(s, op);

@@ -655,6 +655,57 @@ static void networks_run(void **state)
     check_clean();
 }
 
+/* Rows that wait in shared memory, one of them in part: by all threads, without a race. */
+static void rows_wait(void **state)
+{
+    (void)state;
+    enum { ROWS = 2, LONG = 32768, SHORT = 16384 };
+    static float x[ROWS * LONG];
+    static uint16_t h[ROWS * SHORT], w[SHORT];
+    tn_session *session = tn_session_new();
+    tn_network *network;
+    tn_executable *executable;
+    tn_context *context;
+    assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/waits.tn", &network), TN_OK);
+    fake->most_threads = 1024;
+    teach_fake(session, network);
+    tn_compile_options options = {.machine = "cuda", .threads = 1};
+    if (tn_compile(session, network, &options, &executable) != TN_OK)
+        fail_msg("%s", last_message(session));
+    assert_int_equal(tn_context_new(executable, &context), TN_OK);
+    for (int i = 0; i < ROWS * LONG; i++)
+        x[i] = (float)(i * 7919 % 4099) * 0.004f - 8.0f;
+    for (int i = 0; i < ROWS * SHORT; i++)
+        h[i] = (uint16_t)(0x3f80 + i * 31 % 97 - (i % 5 == 0) * 0x180); /* bf16: 1 to 1.8, or a quarter to a half */
+    for (int i = 0; i < SHORT; i++)
+        w[i] = (uint16_t)((i % 3 == 0) << 15 | (0x4000 + i % 128));
+    int64_t shapes[3][2] = {{ROWS, LONG}, {ROWS, SHORT}, {SHORT, 0}};
+    DLTensor inputs[3] = {{.data = x, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shapes[0]},
+                          {.data = h, .device = {1, 0}, .ndim = 2, .dtype = {4, 16, 1}, .shape = shapes[1]},
+                          {.data = w, .device = {1, 0}, .ndim = 1, .dtype = {4, 16, 1}, .shape = shapes[2]}};
+    DLTensor found[2] = {{0}, {0}}, expected[2] = {{0}, {0}};
+    if (tn_run(context, inputs, 3, found, 2) != TN_OK)
+        fail_msg("%s", tn_context_error(context));
+    assert_int_equal(tn_run_reference(session, network, inputs, 3, expected, 2), TN_OK);
+    for (int i = 0; i < ROWS * LONG; i++) {
+        float want = ((float *)expected[0].data)[i];
+        assert_true(fabsf(((float *)found[0].data)[i] - want) <= 1e-4f * want);
+    }
+    for (int i = 0; i < ROWS * SHORT; i++) /* the last digit may differ */
+        assert_true(abs(((uint16_t *)found[1].data)[i] - ((uint16_t *)expected[1].data)[i]) <= 1);
+    for (int o = 0; o < 2; o++) {
+        tn_tensor_free(&found[o]);
+        tn_tensor_free(&expected[o]);
+    }
+    tn_context_free(context);
+    tn_executable_free(executable);
+    tn_network_free(network);
+    tn_session_free(session);
+    fake->nkernels = 0;
+    fake->most_threads = 0;
+    check_clean();
+}
+
 /* A loop whose condition, and a count, lie in the GPU's memory. A turn of it is a section that is replayed. */
 static void loops_run(void **state)
 {
@@ -784,6 +835,7 @@ int main(void)
         cmocka_unit_test(failures_leave_nothing),          cmocka_unit_test(loading_may_fail),
         cmocka_unit_test(sizes_may_be_born_during_a_run),  cmocka_unit_test(branches_are_chosen_by_values),
         cmocka_unit_test(constants_are_put_there_once),    cmocka_unit_test(networks_run),
+        cmocka_unit_test(rows_wait),
         cmocka_unit_test(loops_run),                       cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);

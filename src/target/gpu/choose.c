@@ -6,6 +6,7 @@
  * tile converted. */
 #include <string.h>
 
+#include "target/gpu/dot.h"
 #include "target/gpu/lower.h"
 
 /* ---- how memory lies ------------------------------------------------------------------------------------------------------ */
@@ -270,6 +271,7 @@ static void demand_of(lower *L, const tn_top *sink, const tn_ttype *nest, const 
     d->last = sink;
     d->sinks++;
     d->from_loop |= is_in_loop(sink, v);
+    d->elsewhere |= sink->code != TN_T_store && sink->code != TN_T_store_ptr && sink->code != TN_T_reduce;
     const tn_top *op = v->def;
     if (!op || !lower_is_expression(op))
         return;
@@ -413,7 +415,7 @@ static int cost_of(lower *L, const tn_tvalue *v, tn_axis_search *search)
 }
 
 /* Registers of a thread, so that two CTAs at least are on a processor: one loads while the other computes. */
-static int64_t registers_a_thread(lower *L)
+int64_t gpu_thread_room(const lower *L)
 {
     enum { REGISTERS = 65536 /* a processor's */, RESIDENT = 1024 /* threads, which hide each other's waiting */, OTHERS = 24 /* needed besides */ };
     return REGISTERS / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
@@ -421,13 +423,41 @@ static int64_t registers_a_thread(lower *L)
 
 int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(gpu_elements(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
 
-bool gpu_had_better_wait(lower *L, const tn_tvalue *v)
+/* Of a row in order (vectors, lanes, warps, then the other registers): the elements that all threads' next vectors make. 0: it does not lie so. */
+static int64_t slice_of(const tn_layout *layout)
 {
-    enum { MOST_SHARED = 160 << 10 };
+    int vector = 0, bits;
+    if (layout->rank != 1)
+        return 0;
+    while (vector < layout->reg_bits && tn_layout_column(layout, vector, 0) == UINT32_C(1) << vector)
+        vector++;
+    bits = vector;
+    for (int i = 0; i < TN_LAYOUT_LANE_BITS + layout->warp_bits; i++, bits++)
+        if (tn_layout_column(layout, TN_LAYOUT_LANE + i, 0) != UINT32_C(1) << bits)
+            return 0;
+    for (int i = vector; i < layout->reg_bits; i++, bits++)
+        if (tn_layout_column(layout, i, 0) != UINT32_C(1) << bits)
+            return 0;
+    return INT64_C(1) << (vector + TN_LAYOUT_LANE_BITS + layout->warp_bits);
+}
+
+bool gpu_had_better_wait(lower *L, const tn_tvalue *v, const tn_layout *layout, int64_t *registers)
+{
+    enum { MOST_SHARED = 160 << 10, OTHERS = 1 << 10 /* reductions' parts */, RESERVED = 1 << 10 /* of each CTA, by the driver */, MOST_LEFT = 16, TWO = 16 /* warps */ };
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
-    int64_t bytes = gpu_elements(&v->type) * ((tn_dtype_bits(v->type.dtype) + 7) / 8), wide = gpu_elements(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
+    int64_t element = (tn_dtype_bits(v->type.dtype) + 7) / 8, bytes = gpu_elements(&v->type) * element;
+    int64_t wide = gpu_elements(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
     int64_t words = gpu_words(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
-    return d && d->sinks > 1 && !d->from_loop && words > registers_a_thread(L) && GPU(L)->shared + bytes <= MOST_SHARED;
+    *registers = 0;
+    if (!d || d->sinks < 2 || d->from_loop || words <= gpu_thread_room(L) || GPU(L)->shared + bytes > MOST_SHARED)
+        return false;
+    int64_t room = (gpu_most_shared(L) + RESERVED) / 2 - RESERVED - OTHERS - GPU(L)->shared, slice = slice_of(layout), threads = 32 * GPU(L)->warps;
+    if (bytes > room && room > 0 && slice && !d->elsewhere && GPU(L)->warps <= TWO) {
+        int64_t waiting = room / (slice * element) * slice;
+        if ((gpu_elements(&v->type) - waiting) * element <= MOST_LEFT * 4 * threads)
+            *registers = waiting / threads;
+    }
+    return true;
 }
 
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
@@ -438,7 +468,7 @@ bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
     search.n = 0;
     if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
-    int64_t words = gpu_words(L, &v->type), room = registers_a_thread(L) - GPU(L)->kept_words;
+    int64_t words = gpu_words(L, &v->type), room = gpu_thread_room(L) - GPU(L)->kept_words;
     bool load = v->def && (lower_is_load(v->def)); /* dearer to have again than anything */
     if (words > (load ? MOST_LOADED : room))
         return false;

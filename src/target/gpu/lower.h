@@ -10,6 +10,8 @@ typedef struct gpu_held {
     tn_layout layout;
     tn_lvalue *regs;
     bool once, used; /* once: for the first nest that reads them; later ones read the buffer, so that the registers are free */
+    int64_t waiting; /* but those from this one on, which the buffer has no room for; 0: it has all */
+    bool parted;     /* the first nest is over */
 } gpu_held;
 
 /* Register bits of a layout that walk one axis in steps that double, as one loop. Repeats of an axis are such a loop too. */
@@ -57,6 +59,7 @@ typedef struct demand {
     bool known;      /* all axes are */
     int sinks;       /* that compute it */
     bool from_loop;  /* one of them stands in a loop that the value is not computed in */
+    bool elsewhere;  /* one of them may want elements in other threads: no store, no reduction */
     const tn_top *last; /* sink that was counted */
 } demand;
 
@@ -79,6 +82,7 @@ typedef struct gpu_lower {
     TN_VEC(const tn_tvalue *) made; /* that got a place, though they are expressions */
     tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
     int64_t kept_words;         /* registers of a thread that hold kept values */
+    bool waits;                 /* a tile waits in shared memory */
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
@@ -131,8 +135,10 @@ bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *mu
 bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out);
 void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout);
 int64_t gpu_words(const lower *L, const tn_ttype *type); /* registers of a thread that a tile takes */
-/* A load that several nests want, and that would leave too few registers for two CTAs on a processor: it had better wait in shared memory. */
-bool gpu_had_better_wait(lower *L, const tn_tvalue *v);
+int64_t gpu_thread_room(const lower *L);                 /* those that it has for values */
+/* A load that several nests want, and that would leave too few registers for two CTAs on a processor: it had better wait in shared memory. *registers: those of a
+ * thread that wait, where two CTAs have no room for all; 0: all. */
+bool gpu_had_better_wait(lower *L, const tn_tvalue *v, const tn_layout *layout, int64_t *registers);
 /* Worth having in registers rather than computing once more; if so, the registers count as taken. */
 bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v);
 
@@ -166,6 +172,8 @@ tn_ttype gpu_flags(const tn_ttype *type); /* bools of that shape */
 void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
 /* Gives the place a buffer in shared memory, from which any thread reads any element. reader: who will read most; NULL: not known. */
 void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
+/* The same for the first nest that reads the place's registers, which are free behind it: those below `registers`, if it is not 0. */
+void gpu_let_wait(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int64_t registers);
 /* A buffer of the CTA. */
 tn_lvalue *gpu_shared(lower *L, const char *name, tn_dtype dtype, int64_t elements);
 /* An element of it, which holds 4-bit integers as whole bytes. */
@@ -178,6 +186,7 @@ void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, co
 void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after);
 /* What the nest that is being prepared loads may be what another thread stores in it, by `op` in this layout. */
 bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout);
+bool gpu_store_waits(lower *L, const tn_top *op, const tn_layout *layout); /* for what other threads touched: a barrier comes before it */
 void gpu_barrier(lower *L, tn_lbuilder *b);
 /* Around what may run not at all or several times: copies and kept values that are made inside are not there behind it. b: a loop's body, at whose end a
  * barrier comes if one turn touches what the next one does too; NULL: no loop. */

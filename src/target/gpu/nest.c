@@ -200,15 +200,17 @@ void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after)
     TN_PUSH(&L->arena, &g->log, all);
 }
 
-bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout)
+static bool meets_store(lower *L, const touches *t, const tn_top *op, const tn_layout *layout)
 {
-    gpu_lower *g = GPU(L);
     touch store = {.buffer = lower_accessed(L, op), .write = true, .op = op, .layout = layout};
     bool meets = false;
-    for (size_t i = 0; i < g->next.len; i++)
-        meets |= conflict(L, &g->next.at[i], &store, true);
+    for (size_t i = 0; i < t->len; i++)
+        meets |= conflict(L, &t->at[i], &store, true);
     return meets;
 }
+
+bool gpu_next_meets(lower *L, const tn_top *op, const tn_layout *layout) { return meets_store(L, &GPU(L)->next, op, layout); }
+bool gpu_store_waits(lower *L, const tn_top *op, const tn_layout *layout) { return meets_store(L, &GPU(L)->touched, op, layout); }
 
 region gpu_enter(lower *L)
 {
@@ -270,10 +272,12 @@ void gpu_close(lower *L, nest *n)
     size_t left = 0;
     for (size_t i = 0; i < g->once.len; i++) {
         place *p = g->once.at[i];
-        if (p->held->used)
-            p->held = NULL;
-        else
+        if (!p->held->used)
             g->once.at[left++] = p;
+        else if (p->held->waiting)
+            p->held->parted = true;
+        else
+            p->held = NULL;
     }
     g->once.len = left;
 }
@@ -399,6 +403,16 @@ tn_ttype gpu_flags(const tn_ttype *type)
 
 tn_lvalue *gpu_registers(const place *p) { return p->held ? p->held->regs : p->buffer; }
 
+/* The register that holds the element of the open nest is one of the first n; the same for all elements of a vector. */
+static tn_lvalue *is_below(tn_lbuilder *b, const nest *n, int64_t registers)
+{
+    tn_lvalue *first = tn_l_index(b, 0);
+    for (int i = n->nwalks - 1; i >= 0; i--)
+        if (n->walk[i].registers > 1 || n->walk[i].stride > 1)
+            first = gpu_plus(b, first, gpu_times(b, n->walk[i].index, n->walk[i].registers));
+    return tn_l_fn2(b, TN_S_lt, first, tn_l_index(b, registers));
+}
+
 static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_ttype *type, tn_lvalue *const *idx)
 {
     const nest *n = GPU(L)->nest;
@@ -407,7 +421,11 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
         return tn_l_load(b, p->held->regs, tn_l_index(b, 0), 1, NULL, NULL);
     if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout)) {
         p->held->used = true;
-        return tn_l_load(b, p->held->regs, gpu_register(b, n, &of, &p->held->layout), 1, NULL, NULL);
+        tn_lvalue *mine = tn_l_load(b, p->held->regs, gpu_register(b, n, &of, &p->held->layout), 1, NULL, NULL);
+        if (!p->held->parted)
+            return mine;
+        tn_lvalue *waiting = gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), gpu_held_dtype(type)); /* one of the two is dropped */
+        return tn_l_fn3(b, TN_S_select, is_below(b, n, p->held->waiting), waiting, mine);
     }
     assert(p->buffer); /* gpu_prepare_own, or whoever opened the nest, has seen to it */
     return gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), gpu_held_dtype(type));
@@ -577,12 +595,10 @@ static int64_t choose_strides(const tn_ttype *type, int64_t bytes, const tn_layo
     return padded_strides(type, best, stride);
 }
 
-void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader)
+/* Its registers, those below `registers` alone if that is not 0, to a buffer of so many elements, where they lie by p's strides. */
+static void copy_to_shared(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int64_t size, int64_t registers)
 {
-    if (p->buffer)
-        return;
     tn_dtype dtype = gpu_held_dtype(type);
-    int64_t bytes = (tn_dtype_bits(dtype) + 7) / 8, size = choose_strides(type, bytes, &p->held->layout, reader, p->stride);
     tn_lvalue *buffer = gpu_shared(L, "shared", dtype, size);
     gpu_touch_shared(L, b, buffer, true);
     tn_lbuilder in = *b;
@@ -591,12 +607,39 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
     gpu_open(L, &in, layout, &n);
     place to = *p;
     to.buffer = buffer;
-    gpu_put(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), tn_l_load(&in, p->held->regs, n.reg, 1, NULL, NULL), gpu_owns(L, layout));
+    to.held = NULL;
+    tn_lvalue *x = read_place(L, &in, p, type, n.idx);
+    gpu_put(&in, buffer, lower_place_offset(&in, &to, type->rank, n.idx), x, lower_and(&in, gpu_owns(L, layout), registers ? is_below(&in, &n, registers) : NULL));
     gpu_close(L, &n);
     p->buffer = buffer;
     TN_PUSH(&L->arena, &GPU(L)->shares, p);
     GPU(L)->conversions++;
-    GPU(L)->converted_bytes += 2 * tn_layout_elements(layout) * bytes;
+    GPU(L)->converted_bytes += 2 * (registers ? size : tn_layout_elements(layout)) * ((tn_dtype_bits(dtype) + 7) / 8);
+}
+
+void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader)
+{
+    if (p->buffer && !(p->held && p->held->waiting))
+        return;
+    int64_t bytes = (tn_dtype_bits(gpu_held_dtype(type)) + 7) / 8, size = choose_strides(type, bytes, &p->held->layout, reader, p->stride);
+    copy_to_shared(L, b, type, p, size, 0);
+    if (p->held->waiting)
+        p->held = NULL;
+}
+
+void gpu_let_wait(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int64_t registers)
+{
+    if (!registers) {
+        gpu_share(L, b, type, p, NULL);
+    } else {
+        padded_strides(type, 0, p->stride);
+        copy_to_shared(L, b, type, p, registers * 32 * GPU(L)->warps, registers);
+        p->held->waiting = registers;
+    }
+    GPU(L)->waits = true;
+    p->held->once = true;
+    p->held->used = false;
+    TN_PUSH(&L->arena, &GPU(L)->once, p);
 }
 
 void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p)
@@ -642,7 +685,7 @@ static void prepare_place(lower *L, tn_lbuilder *b, const tn_ttype *type, place 
         known &= of->axis[k] >= 0 || type->extent[k].size == 1;
     if (p->held && known && is_readable(layout, of, &p->held->layout))
         return;
-    if (p->held && !p->buffer) { /* a nest of its own: what is prepared already waits */
+    if (p->held && (!p->buffer || p->held->waiting)) { /* a nest of its own: what is prepared already waits */
         gpu_lower *g = GPU(L);
         touches waiting = g->next;
         g->next = (touches){.len = 0};

@@ -88,8 +88,8 @@ void tn_emit_gpu_function(tn_emitter *e)
     tn_emit_text_attribute(e, e->function, "target-features", e->machine->features);
     tn_emit_attribute(e, e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "nounwind");
     annotate(e, "reqntidx", number_fact(e, func->threads));
-    if (shares_registers(func->body))
-        annotate(e, "minctasm", number_fact(e, 1));
+    if (func->resident || shares_registers(func->body))
+        annotate(e, "minctasm", number_fact(e, tn_max(func->resident, 1)));
     for (size_t i = 0; i < n; i++) {
         const tn_lvalue *param = func->params.at[i];
         e->values[param->id] = LLVMGetParam(e->function, (unsigned)i);
