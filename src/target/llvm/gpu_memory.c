@@ -117,20 +117,21 @@ void tn_emit_guarded_store(tn_emitter *e, const tn_guarded *g, LLVMValueRef valu
 {
     cut c = cut_bytes(bytes_of(e, LLVMTypeOf(value)), g->align);
     LLVMValueRef units = LLVMBuildBitCast(e->builder, value, units_type(e, &c), ""), args[2 + MOST_REGISTERS] = {address_number(e, g), g->condition};
+    int before = g->condition ? 2 : 1;
     for (int piece = 0; piece < c.pieces; piece++) {
         tn_text text = {.arena = &e->session->arena}, constraints = {.arena = &e->session->arena};
         int first = piece * c.registers;
-        tn_text_add(&text, "@$1 st.%s", space_of(g));
+        tn_text_add(&text, "%sst.%s", g->condition ? "@$1 " : "", space_of(g));
         add_width(&text, &c);
         tn_text_add(&text, " [$0+%lld], ", (long long)(g->at + (int64_t)first * c.unit));
-        add_registers(&text, &c, 2);
+        add_registers(&text, &c, before);
         tn_text_add(&text, ";");
-        tn_text_add(&constraints, "%c,b", address_letter(g));
+        tn_text_add(&constraints, g->condition ? "%c,b" : "%c", address_letter(g));
         for (int i = 0; i < c.registers; i++) {
             tn_text_add(&constraints, ",%c", register_letter(&c));
-            args[2 + i] = get_unit(e, &c, units, first + i);
+            args[before + i] = get_unit(e, &c, units, first + i);
         }
         tn_text_add(&constraints, ",~{memory}");
-        call_text(e, &text, &constraints, LLVMVoidTypeInContext(e->context), args, 2 + (unsigned)c.registers, true);
+        call_text(e, &text, &constraints, LLVMVoidTypeInContext(e->context), args, (unsigned)(before + c.registers), true);
     }
 }

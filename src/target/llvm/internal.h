@@ -92,7 +92,7 @@ void tn_emit_barrier(tn_emitter *e);
 LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op);
 /* gpu_memory.c: memory that a thread touches only under a condition, an i1, without a branch. */
 typedef struct tn_guarded {
-    LLVMValueRef address, condition;
+    LLVMValueRef address, condition; /* condition: NULL: of a store, always */
     int64_t at;            /* bytes behind the address */
     int64_t align;         /* of what is touched: a power of two */
     bool shared, readonly; /* neither: global memory that may change */

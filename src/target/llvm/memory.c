@@ -509,6 +509,13 @@ static void masked_stream_store(tn_emitter *e, const access *a, LLVMValueRef at)
     LLVMPositionBuilderAtEnd(e->builder, done);
 }
 
+/* LLVM stores vectors of bytes four by four on a GPU, whatever they are cast to. */
+static bool is_byte_vector(const tn_emitter *e, const access *a)
+{
+    bool memory = a->buffer->type.space == TN_SPACE_GLOBAL || a->buffer->type.space == TN_SPACE_SHARED;
+    return e->machine->gpu && memory && !a->mask && a->lanes > 4 && tn_dtype_bits(a->dtype) == 8 && a->offset_value->type.lanes == 1;
+}
+
 static void emit_store(tn_emitter *e, const access *a)
 {
     if (is_blended(e, a)) {
@@ -517,6 +524,11 @@ static void emit_store(tn_emitter *e, const access *a)
     }
     if (is_guarded(e, a)) {
         guarded_store(e, a, to_memory(e, a->dtype, a->value));
+        return;
+    }
+    if (is_byte_vector(e, a)) {
+        tn_guarded g = guarded(e, *a, NULL, vector_alignment(e, a, alignment(a->dtype)));
+        tn_emit_guarded_store(e, &g, to_memory(e, a->dtype, a->value));
         return;
     }
     LLVMValueRef at = address(e, a);
