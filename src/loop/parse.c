@@ -252,7 +252,10 @@ static bool indexed(parser *p, operands *list)
 /* %buffer[index], a map or a number, any number of them */
 static bool parts(parser *p, operands *list)
 {
+    int line = p->line;
     skip_space(p);
+    if (p->line != line) /* without operands: what follows is a statement, whose result's name could be one */
+        return true;
     if (p->at >= p->end || (*p->at != '%' && *p->at != '-' && !isdigit((unsigned char)*p->at)))
         return true;
     do {
