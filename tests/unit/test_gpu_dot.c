@@ -189,6 +189,25 @@ static void test_convolution(void **state)
     tn_arena_free(&arena);
 }
 
+/* Parts of k, that programs add up: what is loaded starts at sums of their numbers and the fold's range. The last part ends before its chunk. */
+static void test_parts(void **state)
+{
+    static const char *const text =
+        "kernel @parts(%a: bf16[m*k*64] read align 16, %b: bf16[k*n*64] read align 16, %y: f32[256*m*n] write align 16)"
+        " grid(%part : 4 by 1, %pm : m*8 by $M, %pn : n*8 by $N) {\n"
+        "  view %A = %a : [m*8, k*8] strides [k*8, 1]\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n  view %Y = %y : [4, m*8, n*8] strides [64*m*n, n*8, 1]\n"
+        "  %chunk = const 192 : i64\n"
+        "  %s = fold @dot (%l : %chunk by $K) axes [] order any identity [0] : $M x $N x f32 {\n"
+        "    %first = mul %part, %chunk : i64\n    %k = add %first, %l : i64\n"
+        "    %0 = load %A[%pm + @0, %k + @1] : $M x $K x bf16\n    %1 = load %B[%k + @0, %pn + @1] : $K x $N x bf16\n"
+        "    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n"
+        "  store %Y[%part, %pm + @0, %pn + @1], %s\n}\n";
+    static const shape shapes[] = {{7, 9, 90, 64, 64, 64, 4, 2}, {8, 8, 96, 64, 64, 64, 4, 3}, {7, 5, 90, 32, 32, 32, 2, 3}, {1, 9, 77, 16, 64, 64, 4, 4}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(shapes); i++)
+        check(text, &shapes[i], i);
+}
+
 /* What the fold gives is stored as it is. */
 static void test_bare(void **state)
 {
@@ -262,7 +281,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_groups), cmocka_unit_test(test_tf32), cmocka_unit_test(test_f8), cmocka_unit_test(test_scalar), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_groups), cmocka_unit_test(test_tf32), cmocka_unit_test(test_f8), cmocka_unit_test(test_scalar), cmocka_unit_test(test_parts), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a; /* 0: a multiple of anything */
 }
 
-/* What divides v, an integer or pointer, at indices that are multiples of a vector's length themselves (0: anything). */
-static int64_t multiple_of(const lower *L, const tn_tvalue *v, int depth)
+/* What divides v, an integer or pointer, at indices that are multiples of a vector's length themselves (0: anything); each: at all indices. */
+static int64_t multiple_of(const lower *L, const tn_tvalue *v, bool each, int depth)
 {
     int64_t step, product;
     const tn_top *op = v->def;
@@ -48,18 +48,19 @@ static int64_t multiple_of(const lower *L, const tn_tvalue *v, int depth)
     case TN_T_size:
         return op->dim->multiple;
     case TN_T_range:
+        return each ? 1 : multiple_of(L, op->operand[0], false, depth - 1);
     case TN_T_broadcast:
     case TN_T_reshape:
     case TN_T_permute:
     case TN_T_assume:
     case TN_T_cast:
-        return op->operand[0]->type.pointer || tn_is_integer(op->operand[0]->type.dtype) ? multiple_of(L, op->operand[0], depth - 1) : 1;
+        return op->operand[0]->type.pointer || tn_is_integer(op->operand[0]->type.dtype) ? multiple_of(L, op->operand[0], each, depth - 1) : 1;
     case TN_T_addptr:
-        return gcd(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1));
+        return gcd(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1));
     case TN_T_map:
         if (op->fn == TN_S_add || op->fn == TN_S_sub || op->fn == TN_S_min || op->fn == TN_S_max)
-            return gcd(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1));
-        if (op->fn == TN_S_mul && tn_mul(multiple_of(L, op->operand[0], depth - 1), multiple_of(L, op->operand[1], depth - 1), &product))
+            return gcd(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1));
+        if (op->fn == TN_S_mul && tn_mul(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1), &product))
             return product;
         return 1;
     default:
@@ -68,6 +69,14 @@ static int64_t multiple_of(const lower *L, const tn_tvalue *v, int depth)
 }
 
 enum { DEPTH = 12 };
+
+static bool walks(const tn_subscript *s, int axis)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (s->axis[i] == axis)
+            return true;
+    return false;
+}
 
 static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
 {
@@ -86,8 +95,8 @@ static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
         int64_t stride = view->stride[d]->multiple, at = 1, product;
         if (tn_dim_is(view->stride[d], 0))
             continue;
-        if (s->block || s->naxes == 0)
-            at = multiple_of(L, s->value, DEPTH);
+        if (s->block || !walks(s, m.axis)) /* an index that the vectors' axis does not move is one number for each of them */
+            at = multiple_of(L, s->value, !s->block, DEPTH);
         if (s->block && s->axis[0] != m.axis && type->extent[s->axis[0]].size > 1)
             at = 1;
         m.multiple = gcd(m.multiple, tn_mul(stride, at, &product) ? product : 1);
@@ -104,7 +113,7 @@ static lying of_pointer(const lower *L, const tn_top *op, const tn_ttype *type)
     for (int a = 0; a < type->rank; a++)
         if (s.along[a] == 1 && type->extent[a].size > 1)
             m.axis = a;
-    m.multiple = multiple_of(L, op->operand[0], DEPTH);
+    m.multiple = multiple_of(L, op->operand[0], false, DEPTH);
     for (int a = 0; a < type->rank; a++)
         if (a != m.axis && type->extent[a].size > 1)
             m.multiple = s.along[a] == LOWER_UNKNOWN || s.along[a] == LOWER_UNIFORM ? 1 : gcd(m.multiple, s.along[a]);

@@ -563,10 +563,12 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     gpu_wait_for_turn(L, &in, ring);
     if (!p->behind)
         gpu_copy_ahead(L, &in, ring, k);
+    scope turn = lower_open(L); /* what follows from this turn's index is something else in the copies for a later one */
     gpu_bind_turn(L, &in, ring, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
         add_strip(L, &in, p);
+    lower_close(L, turn);
     if (p->side) {
         tn_lvalue *none = tn_l_index(&in, 0);
         tn_l_store(&in, p->side, none, tn_l_fn2(&in, TN_S_sub, tn_l_index(&in, 1), tn_l_load(&in, p->side, none, 1, NULL, NULL)), NULL);

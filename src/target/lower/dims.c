@@ -225,13 +225,38 @@ bool lower_known_below(const lower *L, const tn_tvalue *start, const tn_lvalue *
     return false;
 }
 
+/* The largest value of a start that is not negative: range variables, constants, sums and products of them. */
+static bool largest_start(const lower *L, const tn_tvalue *v, int depth, int64_t *most)
+{
+    int64_t step, a, b;
+    tn_dim range = lower_range_of(L, v, &step);
+    if (range) {
+        *most = tn_dim_is_const(range) ? (tn_max(tn_ceildiv(range->value, step), 1) - 1) * step : -1;
+        return *most >= 0;
+    }
+    const tn_top *op = v->def;
+    if (op && op->code == TN_T_const && v->type.rank == 0 && tn_is_integer(v->type.dtype)) {
+        *most = op->number.i;
+        return *most >= 0;
+    }
+    if (!op || depth == 0 || op->code != TN_T_map || (op->fn != TN_S_add && op->fn != TN_S_mul) || v->type.dtype != TN_I64)
+        return false;
+    return largest_start(L, op->operand[0], depth - 1, &a) && largest_start(L, op->operand[1], depth - 1, &b) &&
+           (op->fn == TN_S_add ? tn_add(a, b, most) : tn_mul(a, b, most));
+}
+
 bool lower_block_fits(const lower *L, const tn_tvalue *start, tn_dim limit, int64_t extent)
 {
+    enum { DEPTH = 4 };
     int64_t step, last;
     tn_dim range = lower_range_of(L, start, &step);
     if (range && tn_dim_is_const(range) && range->value <= step) /* one trip: the start is 0 */
         return tn_dim_is_const(limit) && extent <= limit->value;
     if (range)
         return step % extent == 0 && limit->multiple % extent == 0 && tn_dim_le(L->session, range, limit);
-    return start->def && start->def->code == TN_T_const && tn_dim_is_const(limit) && tn_add(start->def->number.i, extent, &last) && last <= limit->value;
+    if (start->def && start->def->code == TN_T_const)
+        last = start->def->number.i;
+    else if (!largest_start(L, start, DEPTH, &last))
+        return false;
+    return tn_dim_is_const(limit) && tn_add(last, extent, &last) && last <= limit->value;
 }
