@@ -292,7 +292,11 @@ void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *valu
 {
     tn_subscript subs[TN_MAX_RANK];
     int arg = emitter_arg(E, to->buffer, TN_WRITE);
-    tn_view *view = access_view(E, arg, to, map, subs);
+    emit_store_at(E, access_view(E, arg, to, map, subs), subs, value);
+}
+
+void emit_store_at(emitter *E, tn_view *view, tn_subscript *subs, tn_tvalue *value)
+{
     if (value->type.rank == 0 && E->rank) /* a scalar result is stored at each element */
         value = tn_t_broadcast(&E->b, value, emitter_type(E, value->type.dtype), NULL);
     for (int axis = 0; axis < value->type.rank; axis++)
@@ -788,7 +792,7 @@ static bool walks_axis(const tn_tvalue *v, int axis)
 }
 
 /* A tile that is the same all along the folded dim still has only as many elements as the dim. */
-static tn_tvalue *end_with_fold(emitter *E, tn_tvalue *x, int j, tn_number identity)
+tn_tvalue *emit_end(emitter *E, tn_tvalue *x, int j, tn_number identity)
 {
     int axis = E->axis[j];
     if (walks_axis(x, axis))
@@ -835,7 +839,7 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < plan->n; k++)
             if (plan->axis[k] >= 0)
-                x[i] = end_with_fold(E, x[i], plan->dim[k], identity[i]);
+                x[i] = emit_end(E, x[i], plan->dim[k], identity[i]);
     tn_t_yield(&E->b, x, n);
     leave_full(E, outer, plan->dim, plan->n);
 

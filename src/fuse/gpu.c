@@ -7,6 +7,8 @@
  * program has as many warps and as long strips as there are. */
 #include "fuse/internal.h"
 
+#include <math.h>
+
 enum {
     WARP = 32,
     THREAD_BYTES = 64,        /* of an operand a thread, at once: four 16-byte loads in flight, which hide latency at a quarter of all threads */
@@ -38,7 +40,35 @@ enum {
                               /* twice as many columns of 2 bytes where that leaves nobody idle: 85 flops a byte */
     PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
     FRAGMENT = 16,            /* rows of the smallest matrix instruction */
+    VECTOR_WARPS = 4,         /* of a matrix times a vector: a row each. 8 are as fast; 2 rows a warp or 4 warps a row are slower where rows are few */
+    PARTS_MOST = 32,          /* of a sum: one warp's loads, in the kernel that adds them up */
+    VECTOR_EACH = 4,          /* programs a processor that parts make of those with lines of columns: of half as many none */
+    TOTAL_COLUMNS = 128,      /* results of a program there, at least: 16 bytes of each part a thread. More warps, or parts by warps, are slower */
+    TOTAL_MOST = 512,         /* at most, where there are so many that programs' starts count: */
+    TOTAL_EACH = 4,           /* programs a processor */
     PRODUCT_GROUP = 8,        /* rows of tiles that run side by side: operands of 8 x 16 tiles are read from the L2 */
+};
+
+/* How long a product takes, by which its tile and its parts are chosen where large tiles leave processors idle. Fitted to 700 kernels of 20 products and
+ * convolutions on an H200 (bf16, operands not in the L2): 11 % off (RMS), and what is chosen takes 2 % longer than the best. */
+enum {
+    GROUP_RATE = 3600,        /* multiply-adds a ns on a processor, by wgmma; half of it for 4 bytes, twice for 1 */
+    WARP_RATE = 188,          /* of one warp, by mma */
+    SCALAR_RATE = 120,        /* by none */
+    GROUP_SIDE = 64,          /* rows and columns that wgmma takes at least */
+    GROUP_NS = 85,            /* of a strip: barrier, waits, addresses of copies, */
+    WARP_NS = 105,            /* and loads of fragments */
+    LATENCY_NS = 1120,        /* until a copy is there, with as much under way as there is room for */
+    L2_RATE = 100,            /* bytes a ns that a processor gets out of the L2, */
+    MEMORY_RATE = 34,         /* out of memory, when all ask; */
+    ALONE_RATE = 56,          /* when few do */
+    START_NS = 150,           /* of programs that begin when others have ended */
+    TOTAL_NS = 1350,          /* a second kernel */
+    PARTS_RATE = 22,          /* bytes a ns of parts that a processor stores, or loads */
+    RING_LEAST = 3,           /* strips of programs that share a processor */
+    RING_MOST = 8,
+    RING_SLACK = 4 << 10,     /* bytes a program has besides */
+    MOST_RESIDENT = 4,        /* programs on a processor, by registers */
 };
 
 bool fuse_for_gpu(const fuser *F) { return F->options->target.gpu; }
@@ -240,28 +270,182 @@ int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folde
 
 /* ---- products -------------------------------------------------------------------------------------------------------- */
 
-static int64_t product_side(tn_dim d, bool there)
+/* How many values the other contracted dims have; 0: not known. */
+static int64_t taps_of(fuser *F, const group *g, int k)
+{
+    int64_t taps = 1;
+    for (int j = 0; j < g->ndims; j++) {
+        tn_dim extent = g->dim[j].fold && !g->dim[j].absorbed && j != k ? fuse_whole_extent(F, g, j) : NULL;
+        if (extent && (!tn_dim_is_const(extent) || !tn_mul(taps, extent->value, &taps)))
+            return 0;
+    }
+    return taps;
+}
+
+static int64_t product_side(tn_dim d, bool there, bool instruction)
 {
     int64_t n = tn_dim_is_const(d) ? d->value : tn_min(d->hi, LARGE);
-    return there && n > 1 ? within(pow2_ceil(n), FRAGMENT, PRODUCT_FULL) : 1;
+    return there && n > 1 ? within(pow2_ceil(n), FRAGMENT, PRODUCT_FULL) : instruction ? FRAGMENT : 1;
+}
+
+/* Of the operands of matrix instructions, as the lowering has them. */
+static bool has_instruction(const fuser *F, tn_dtype type)
+{
+    bool plain = type == TN_BF16 || type == TN_F16 || type == TN_I8 || type == TN_U8 || type == TN_F8E4M3 || type == TN_F8E5M2;
+    return plain || (type == TN_F32 && fuse_precision(F, type) != TN_IEEE);
+}
+
+static int product_warps(int64_t M, int64_t N, bool instruction)
+{
+    if (M * N >= PRODUCT_FULL * PRODUCT_FULL)
+        return 8;
+    if (instruction) /* 16 x 16 of the result each, at least */
+        return (int)within(M * N / (FRAGMENT * FRAGMENT), 1, 4);
+    return M * N >= 2 * PRODUCT_LEAST * PRODUCT_LEAST || M == 1 || N == 1 ? 4 : 2;
+}
+
+/* A product of constant sizes: depth of k, times the values that other contracted dims have; and the machine. */
+typedef struct sizes {
+    int64_t rows, columns, others, depth, taps, bytes;
+    bool instruction, groups;
+    int64_t wave, shared; /* processors, bytes of shared memory of one */
+} sizes;
+
+static int64_t all_parts(const sizes *s, const gpu_product *p) { return p->parts * (p->taps ? s->taps : 1); }
+
+static int64_t all_programs(const sizes *s, const gpu_product *p)
+{
+    return tn_ceildiv(s->rows, p->M) * tn_ceildiv(s->columns, p->N) * s->others * all_parts(s, p);
+}
+
+static int64_t strip_bytes(const sizes *s, const gpu_product *p) { return (p->M + p->N) * p->K * s->bytes; }
+static bool by_groups(const sizes *s, const gpu_product *p) { return s->instruction && s->groups && p->M >= GROUP_SIDE && p->N >= GROUP_SIDE; }
+
+/* Programs that a processor can hold. */
+static int64_t most_resident(const sizes *s, const gpu_product *p) { return within(s->shared / (strip_bytes(s, p) * RING_LEAST + RING_SLACK), 1, MOST_RESIDENT); }
+
+/* Stages of the ring of a program that shares a processor with others: as many as there is room for. wgmma's buffer comes on top. */
+static int64_t ring_stages(const sizes *s, const gpu_product *p, int64_t resident)
+{
+    return within((s->shared / resident - RING_SLACK) / strip_bytes(s, p) - by_groups(s, p), 2, RING_MOST);
+}
+
+/* Two things at once: the shorter one is hidden but for a tenth. */
+static double overlapped(double a, double b) { return tn_max(a, b) + tn_min(a, b) / 10; }
+
+/* A strip of each of so many programs that are on a processor together. */
+static double strip_ns(const sizes *s, const gpu_product *p, int64_t resident)
+{
+    bool groups = by_groups(s, p);
+    double rate = !s->instruction ? SCALAR_RATE : (groups ? GROUP_RATE : WARP_RATE * product_warps(p->M, p->N, true)) * 2.0 / (double)s->bytes, n = (double)resident;
+    double products = (double)(p->M * p->N * p->K) / rate, bytes = (double)strip_bytes(s, p) / L2_RATE;
+    double alone = tn_max((groups ? GROUP_NS : WARP_NS) + products, LATENCY_NS / (double)(ring_stages(s, p, resident) - 1));
+    return overlapped(alone, n * tn_max(products, bytes));
+}
+
+/* What the product takes with these tiles and parts. */
+static double product_ns(const sizes *s, const gpu_product *p)
+{
+    int64_t programs = all_programs(s, p), strips = tn_ceildiv(tn_ceildiv(s->depth, p->K), p->parts) * (p->taps ? 1 : s->taps), most = most_resident(s, p);
+    double operands = (double)(s->rows + s->columns * s->taps) * (double)(s->depth * s->others * s->bytes), ns = 0;
+    for (int64_t left = tn_ceildiv(programs, s->wave); left > 0; left -= most)
+        ns += (double)strips * strip_ns(s, p, tn_min(left, most)) + START_NS;
+    ns = overlapped(ns, operands / (double)tn_min(programs * ALONE_RATE, s->wave * MEMORY_RATE));
+    double stored = (double)(4 * s->rows * s->columns * s->others * all_parts(s, p)); /* and loaded again */
+    return all_parts(s, p) == 1 ? ns : ns + TOTAL_NS + 2 * stored / (double)(s->wave * PARTS_RATE);
+}
+
+/* The parts of this tile that take least time, into *best, if that is a hundredth less than *least. */
+static void try_parts(const sizes *s, gpu_product p, double *least, gpu_product *best)
+{
+    int64_t strips = tn_ceildiv(s->depth, p.K);
+    for (p.parts = 1; p.parts <= tn_min(strips, PARTS_MOST); p.parts++)
+        for (int taps = 0; taps <= (s->taps > 1); taps++) {
+            p.taps = taps;
+            double ns = product_ns(s, &p);
+            bool as_before = tn_ceildiv(strips, tn_ceildiv(strips, p.parts)) != p.parts;
+            if (as_before || all_parts(s, &p) > PARTS_MOST || ns >= *least * 0.99)
+                continue;
+            *least = ns;
+            *best = p;
+        }
+}
+
+/* The tile and the parts that take least time; *best has the largest tile and the least strip of k. Of nearly equals what was measured to be faster: wgmma, wide tiles,
+ * few rows, and deep strips for wgmma. */
+static void choose_parts(const sizes *s, gpu_product *best)
+{
+    const gpu_product largest = *best;
+    gpu_product p = largest;
+    int64_t deepest = s->instruction && s->depth > p.K ? 2 * p.K : p.K;
+    double least = INFINITY;
+    for (int groups = s->groups; groups >= 0; groups--)
+        for (p.N = largest.N; p.N >= tn_min(largest.N, PRODUCT_LEAST); p.N /= 2)
+            for (p.M = FRAGMENT; p.M <= largest.M; p.M *= 2) {
+                if (by_groups(s, &p) != groups)
+                    continue;
+                p.K = groups ? deepest : largest.K;
+                try_parts(s, p, &least, best);
+                p.K = groups ? largest.K : deepest;
+                try_parts(s, p, &least, best);
+            }
+    best->stages = ring_stages(s, best, within(tn_ceildiv(all_programs(s, best), s->wave), 1, most_resident(s, best)));
 }
 
 gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type)
 {
+    const tn_tile_target *target = &F->options->target;
     tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
     tn_dim ek = fuse_whole_extent(F, g, k);
     int64_t rows = known(em) ? known(em) : LARGE, columns = known(en) ? known(en) : LARGE, bytes = tn_max(tn_dtype_bits(type) / 8, 1);
-    int64_t others = other_programs(g, m, n);
-    gpu_product p = {.M = product_side(em, m >= 0), .N = product_side(en, n >= 0)};
-    while (few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
+    int64_t others = other_programs(g, m, n), taps = taps_of(F, g, k);
+    bool instruction = has_instruction(F, type), counted = known(em) && known(en) && taps && tn_dim_is_const(ek) && ek->value > 0;
+    gpu_product p = {.M = product_side(em, m >= 0, instruction), .N = product_side(en, n >= 0, instruction), .parts = 1};
+    p.K = within(pow2_ceil(known(ek) ? known(ek) : LARGE), FRAGMENT, PRODUCT_BYTES / bytes);
+    if (counted && p.M > 1 && p.N > 1 && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1)) {
+        sizes s = {rows, columns, others, ek->value, taps, bytes, instruction, target->groups, target->wave, target->shared};
+        if (s.groups && instruction && rows > FRAGMENT)
+            p.M = tn_max(p.M, GROUP_SIDE);
+        choose_parts(&s, &p);
+    }
+    while (!p.stages && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
         *(p.N >= p.M ? &p.N : &p.M) /= 2;
-    if (bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && tn_ceildiv(columns, 2 * p.N) * 2 * p.N <= columns + columns / 8 &&
+    if (!p.stages && bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && tn_ceildiv(columns, 2 * p.N) * 2 * p.N <= columns + columns / 8 &&
         !few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, 2 * p.N), others, 1))
         p.N *= 2;
-    p.K = within(pow2_ceil(known(ek) ? known(ek) : LARGE), FRAGMENT, PRODUCT_BYTES / bytes);
-    p.warps = p.M * p.N >= PRODUCT_FULL * PRODUCT_FULL ? 8 : p.M * p.N >= 2 * PRODUCT_LEAST * PRODUCT_LEAST || p.M == 1 || p.N == 1 ? 4 : 2;
+    p.warps = product_warps(p.M, p.N, instruction);
     p.group = tn_ceildiv(rows, p.M) > 1 && tn_ceildiv(columns, p.N) > 1 ? PRODUCT_GROUP : 0;
     return p;
+}
+
+gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k)
+{
+    tn_dim en = kept >= 0 ? fuse_whole_extent(F, g, kept) : tn_dim_const(F->session, 1), ek = fuse_whole_extent(F, g, k);
+    int64_t columns = known(en) ? known(en) : LARGE, depth = known(ek) ? known(ek) : LARGE, bytes = tn_max(tn_dtype_bits(type) / 8, 1);
+    int64_t others = other_programs(g, kept, -1), elements = VECTOR_WARPS * WARP * THREAD_BYTES / bytes;
+    gpu_product p = {.M = 1, .N = 1, .parts = 1};
+    while (along_k && p.N < VECTOR_WARPS && !few(F, columns / (2 * p.N), others, 2))
+        p.N *= 2;
+    if (!along_k)
+        p.N = within(pow2_ceil(columns), 1, tn_max(LINE_BYTES / bytes, WARP));
+    p.K = within(pow2_ceil(depth), 1, elements / p.N);
+    p.warps = warps_for(p.N * p.K, tn_max(THREAD_BYTES / bytes, 1), VECTOR_WARPS);
+    int64_t programs = tn_ceildiv(columns, p.N), strips = tn_ceildiv(depth, p.K);
+    if (known(en) && tn_dim_is_const(ek) && taps_of(F, g, k) && few(F, programs, others, VECTOR_EACH / 2)) {
+        int64_t parts = within(tn_ceildiv(VECTOR_EACH * F->options->target.processors, programs * others), 1, tn_min(strips, PARTS_MOST));
+        p.parts = tn_ceildiv(strips, tn_ceildiv(strips, parts));
+    }
+    return p;
+}
+
+gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts)
+{
+    tn_dim d = vector >= 0 ? fuse_whole_extent(F, g, vector) : tn_dim_const(F->session, 1);
+    int64_t n = known(d) ? known(d) : LARGE, others = other_programs(g, vector, -1);
+    gpu_tile t = {cover(parts, 1), tn_min(pow2_ceil(n), TOTAL_MOST), 1};
+    while (t.columns > TOTAL_COLUMNS && few(F, tn_ceildiv(n, t.columns), others, TOTAL_EACH))
+        t.columns /= 2;
+    return t;
 }
 
 /* ---- attention -------------------------------------------------------------------------------------------------------- */

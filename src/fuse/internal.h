@@ -213,6 +213,10 @@ void fuse_merge_dims(fuser *F, group *g);
 tn_dim fuse_total_stride(fuser *F, const location *l, const fmap *m, int j);
 tn_dim fuse_whole_extent(fuser *F, const group *g, int j);
 void emit_grid_dim(emitter *E, int j, int64_t step, int axis);
+/* Stores at a view that is there; of a tile's axis that nothing walks the first element. */
+void emit_store_at(emitter *E, tn_view *view, tn_subscript *subs, tn_tvalue *value);
+/* Leaves out, as the identity, what a tile that is the same all along the folded dim has past its end. */
+tn_tvalue *emit_end(emitter *E, tn_tvalue *x, int j, tn_number identity);
 tn_tvalue *emit_full_tile(emitter *E, tn_tvalue *v);
 const tn_tensor *fuse_single_constant(const tn_value *v);
 tn_dtype fuse_accumulator(tn_dtype dtype);
@@ -253,7 +257,10 @@ typedef struct gpu_tile {
 typedef struct gpu_product {
     int64_t M, N, K;
     int warps;
-    int64_t group; /* 0: in order */
+    int64_t group;  /* 0: in order */
+    int64_t stages; /* of copies; 0: as many as the lowering takes */
+    int64_t parts;  /* into which k goes: programs of their own, whose sums a second kernel adds up; 1: none */
+    bool taps;      /* what other dims are contracted are parts too, one for each of their values */
 } gpu_product;
 bool fuse_for_gpu(const fuser *F);
 fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row);
@@ -264,6 +271,10 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
 /* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
 gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type);
+/* A matrix times a vector: N of the `kept` dim (-1: none) by K of k; along_k: the matrix' neighbours lie along k. */
+gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k);
+/* What adds up the parts of a product: all of them (rows) by some of the results along `vector`. */
+gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts);
 /* Into how many parts a reduction of so many elements to each of `kept` results should go, a power of two. last: the innermost dim is reduced. */
 int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folded, bool last, int64_t bytes);
 /* split.c: for a GPU, reductions of the block that are cut into parts. */

@@ -5,7 +5,7 @@
  * panels of the register tile's width (performance.md A3); a convolution is the same product with the taps among the contracted dims, and
  * rows found by an index tile where the pixels of the result are not evenly spaced in the operand (reference/tile.md section 6).
  * Convolutions come here without padding, dilation of the operand or reversal, with features last: canonicalize makes them so. */
-#include "fuse/internal.h"
+#include "fuse/product.h"
 
 #include <assert.h>
 #include <string.h>
@@ -131,14 +131,6 @@ bool product_demand(fuser *F, group *g, demand *d)
 }
 
 /* ---- accesses of the operands ------------------------------------------------------------------------------------------------- */
-
-/* What an operand reads in the end: a stored value at a map, through views only. */
-typedef struct source {
-    const location *l;
-    const fmap *m;
-    const tn_value *value;
-    bool views_only; /* else something (a convert) is computed on the way */
-} source;
 
 static source operand_source(fuser *F, demand *d, int i)
 {
@@ -405,25 +397,19 @@ static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------------------------------ */
 
-/* Row, column and contracted dims that become tile axes: the innermost of each class; the rest are grid coordinates or ranges. */
-typedef struct axes {
-    int m, n, k; /* -1: none */
-    int64_t M, N, K;
-} axes;
-
-static void classify(const group *g, const source *a, const source *b, axes *x)
+static void classify(fuser *F, const group *g, const source *a, const source *b, axes *x)
 {
     x->m = x->n = x->k = -1;
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
         if (g->dim[j].absorbed)
             continue;
-        bool in_a = map_uses(a->m, j), in_b = map_uses(b->m, j);
+        bool in_a = map_uses(a->m, j), in_b = map_uses(b->m, j), unit = fuse_for_gpu(F) && tn_dim_is(fuse_whole_extent(F, g, j), 1);
         if (g->dim[j].fold)
             x->k = j;
-        else if (in_a && !in_b)
+        else if (in_a && !in_b && (x->m < 0 || !unit))
             x->m = j;
-        else if (in_b && !in_a)
+        else if (in_b && !in_a && (x->n < 0 || !unit))
             x->n = j;
     }
 }
@@ -463,30 +449,25 @@ static tn_tvalue *as_matrix(emitter *E, tn_tvalue *v, tn_dtype type)
     return emit_full_tile(E, v->type.dtype == type ? v : tn_t_cast(&E->b, v, type));
 }
 
-static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1, const axes *x)
+void product_axes(emitter *E, int n, const int *dims, const int64_t *extents)
 {
-    int dims[3] = {x->m, x->n, x->k};
-    for (int i = 0; i < 3; i++)
+    for (int j = 0; j < FUSE_DIMS; j++)
+        E->axis[j] = -1;
+    for (int i = 0; i < n; i++) {
         if (dims[i] >= 0)
-            E->axis[dims[i]] = -1;
-    if (j0 >= 0)
-        E->axis[j0] = 0;
-    if (j1 >= 0)
-        E->axis[j1] = 1;
-    E->extent[0] = tn_extent_const(e0);
-    E->extent[1] = tn_extent_const(e1);
-    E->rank = 2;
+            E->axis[dims[i]] = i;
+        E->extent[i] = tn_extent_const(extents[i]);
+    }
+    E->rank = n;
     E->phase = ++E->phases;
 }
+
+static void matrix_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1) { product_axes(E, 2, (int[]){j0, j1}, (int64_t[]){e0, e1}); }
 
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
 {
     return a == b ? a : tn_is_float(result) ? TN_F32 : result;
 }
-
-typedef struct factors {
-    tn_dtype left, right;
-} factors;
 
 static bool is_f8(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) == 8; }
 
@@ -527,16 +508,58 @@ static void unmerge_across(fuser *F, group *g, const source *a, const source *b)
     }
 }
 
+tn_top *product_open_sum(emitter *E, const product *p, const sum_parts *parts, int naxes, const int *axes)
+{
+    const group *g = p->g;
+    tn_tvalue *limit[FUSE_DIMS];
+    tn_extent step[FUSE_DIMS];
+    int range[FUSE_DIMS], n = 0, k = p->x.k;
+    for (int at = 0; at < g->ndims && !parts->taps; at++)
+        if (g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed && g->order[at] != k)
+            range[n++] = g->order[at];
+    range[n++] = k;
+    for (int i = 0; i < n; i++) {
+        limit[i] = range[i] == k && parts->chunk ? tn_t_index(&E->b, parts->chunk) : tn_t_size(&E->b, fuse_whole_extent(E->F, g, range[i]));
+        step[i] = tn_extent_const(range[i] == k ? p->x.K : 1);
+    }
+    tn_top *fold = tn_t_fold(&E->b, n, limit, step, naxes, axes);
+    fold->label = tn_intern_z(E->F->session, "dot");
+    E->b.block = fold->region[0];
+    for (int i = 0; i < n; i++)
+        E->start[range[i]] = &fold->region[0]->arg[i];
+    if (parts->of_k)
+        E->start[k] = tn_t_map2(&E->b, TN_S_add, tn_t_map2(&E->b, TN_S_mul, parts->of_k, tn_t_index(&E->b, parts->chunk)), E->start[k]);
+    return fold;
+}
+
+void product_close_sum(emitter *E, const product *p, tn_top *fold, tn_tvalue *element, tn_tblock *outer)
+{
+    tn_t_yield(&E->b, &element, 1);
+    E->b.block = outer;
+    for (int j = 0; j < p->g->ndims; j++)
+        if (p->g->dim[j].fold)
+            E->start[j] = NULL;
+    tn_number zero = tn_number_from_int(p->acc, 0);
+    tn_t_fold_finish(&E->b, fold, &zero, 1);
+    tn_t_combine_fn(&E->b, fold->region[1], TN_S_add, p->acc);
+}
+
+tn_tvalue *product_operand(emitter *E, const product *p, int i)
+{
+    return i == 0 && p->d->op->code == TN_OP_convolution ? load_rows(E, &p->left, p->x.m) : emit_operand(E, p->d, i);
+}
+
 void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
 {
-    demand *d = g->product_demand, *root = g->demands.at[0];
+    demand *d = g->product_demand;
     const tn_op *op = d->op;
     bool conv = op->code == TN_OP_convolution;
-    source a = operand_source(F, d, 0), b = operand_source(F, d, 1);
-    tn_dtype result = op->result->type.dtype, acc = fuse_accumulator(result);
-    factors types = factors_of(F, op);
-    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(acc)), panel = F->options->target.dot_vectors * width;
-    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b.l) && b.views_only && !is_f8(b.value->type.dtype); /* a GPU's shared memory is where operands are turned */
+    product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = op->result->type.dtype};
+    p.acc = fuse_accumulator(p.result);
+    p.types = factors_of(F, op);
+    const source *a = &p.left, *b = &p.right;
+    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p.acc)), panel = F->options->target.dot_vectors * width;
+    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b->l) && b->views_only && !is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
 
     /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
     fmap *left = d->argmap[0], *right = d->argmap[1];
@@ -544,75 +567,53 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         d->argmap[0] = d->argmap[1] = NULL;
     fuse_merge_dims(F, g);
     d->argmap[0] = left, d->argmap[1] = right;
-    unmerge_across(F, g, &a, &b);
-    merge_contracted(F, g, &a, &b, packed);
+    unmerge_across(F, g, a, b);
+    merge_contracted(F, g, a, b, packed);
 
-    axes x;
-    classify(g, &a, &b, &x);
-    gpu_product tiles = {0};
-    if (gpu) {
-        tiles = fuse_gpu_product(F, g, x.m, x.n, x.k, types.left);
-        x.M = tiles.M, x.N = tiles.N, x.K = tiles.K;
-    } else {
-        choose_tiles(F, g, &x, panel, packed);
+    axes *x = &p.x;
+    classify(F, g, a, b, x);
+    if (gpu && product_is_vector(F, &p)) {
+        product_emit_vector(F, steps, &p);
+        return;
     }
-    packing p = {0};
+    gpu_product tiles = {.parts = 1};
+    if (gpu) {
+        tiles = fuse_gpu_product(F, g, x->m, x->n, x->k, p.types.left);
+        x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
+    } else {
+        choose_tiles(F, g, x, panel, packed);
+    }
+    packing pack = {0};
     if (packed)
-        p = pack_right(F, steps, g, &b, x.k, x.n, panel);
+        pack = pack_right(F, steps, g, b, x->k, x->n, panel);
 
     emitter *E = emitter_new(F, g, conv ? "convolution" : "dot");
     if (gpu)
         tn_schedule_set(E->kernel, "", "warps", tiles.warps);
     if (tiles.group)
         tn_schedule_set(E->kernel, "", "group", tiles.group);
+    if (tiles.stages)
+        tn_schedule_set(E->kernel, "", "stages", tiles.stages);
+    sum_parts parts = product_open_parts(E, &p, &tiles);
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
-        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x.m && j != x.n)
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x->m && j != x->n)
             emit_grid_dim(E, j, 1, -1);
     }
-    if (x.n >= 0)
-        E->start[x.n] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, x.n), tn_extent_const(x.N));
-    if (x.m >= 0)
-        E->start[x.m] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x.m), tn_extent_const(x.M));
-    if (x.m < 0)
-        x.M = 1;
+    if (x->n >= 0)
+        E->start[x->n] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, x->n), tn_extent_const(x->N));
+    if (x->m >= 0)
+        E->start[x->m] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x->m), tn_extent_const(x->M));
+    if (x->m < 0 && !gpu)
+        x->M = 1;
 
-    tn_tvalue *limit[FUSE_DIMS];
-    tn_extent step[FUSE_DIMS];
-    int range[FUSE_DIMS], n = 0;
-    for (int at = 0; at < g->ndims; at++)
-        if (g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed && g->order[at] != x.k)
-            range[n++] = g->order[at];
-    range[n++] = x.k;
-    for (int i = 0; i < n; i++) {
-        limit[i] = tn_t_size(&E->b, fuse_whole_extent(F, g, range[i]));
-        step[i] = tn_extent_const(range[i] == x.k ? x.K : 1);
-    }
     tn_tblock *outer = E->b.block;
-    tn_top *fold = tn_t_fold(&E->b, n, limit, step, 0, NULL);
-    fold->label = tn_intern_z(F->session, "dot");
-    E->b.block = fold->region[0];
-    for (int i = 0; i < n; i++)
-        E->start[range[i]] = &fold->region[0]->arg[i];
-    set_axes(E, x.m, x.M, x.k, x.K, &x);
-    tn_tvalue *ta = conv ? load_rows(E, &a, x.m) : emit_operand(E, d, 0);
-    ta = as_matrix(E, ta, types.left);
-    set_axes(E, x.k, x.K, x.n, x.N, &x);
-    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &p, x.k, x.n, b.value->type.dtype) : emit_operand(E, d, 1), types.right);
-    tn_tvalue *product = tn_t_dot(&E->b, ta, tb, acc, fuse_precision(F, types.left));
-    tn_t_yield(&E->b, &product, 1);
-    E->b.block = outer;
-    for (int i = 0; i < n; i++)
-        E->start[range[i]] = NULL;
-    tn_number zero = tn_number_from_int(acc, 0);
-    tn_t_fold_finish(&E->b, fold, &zero, 1);
-    tn_t_combine_fn(&E->b, fold->region[1], TN_S_add, acc);
-
-    set_axes(E, x.m, x.M, x.n, x.N, &x);
-    tn_tvalue **results = TN_NEW_ARRAY(F->arena, tn_tvalue *, 1);
-    results[0] = tn_t_cast(&E->b, fold->result, result);
-    *tn_map_at(&E->folds, TN_KEY(d)) = results;
-    E->row_axes = 2;
-    emit_store(E, fuse_location(F, g->root->result), root->map, emit_full_tile(E, emit_demand(E, root)));
-    emitter_finish(E, steps);
+    tn_top *fold = product_open_sum(E, &p, &parts, 0, NULL);
+    matrix_axes(E, x->m, x->M, x->k, x->K);
+    tn_tvalue *ta = as_matrix(E, product_operand(E, &p, 0), p.types.left);
+    matrix_axes(E, x->k, x->K, x->n, x->N);
+    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &pack, x->k, x->n, b->value->type.dtype) : product_operand(E, &p, 1), p.types.right);
+    product_close_sum(E, &p, fold, tn_t_dot(&E->b, ta, tb, p.acc, fuse_precision(F, p.types.left)), outer);
+    matrix_axes(E, x->m, x->M, x->n, x->N);
+    product_finish(E, steps, &p, &parts, fold->result);
 }

@@ -14,6 +14,8 @@ typedef struct tn_machine {
     tn_vector_spec vector;
     int dot_rows, dot_vectors; /* register tile of the f32 product: rows x vectors (6 x 4 of AVX-512, 6 x 2 of AVX2) */
     bool gpu;                 /* code is PTX, which a driver takes; Loop IR has `threads` */
+    bool groups;              /* of a GPU: products of four warps (wgmma) */
+    int processors;           /* of the GPU that the row is made for */
     int64_t l1_bytes, l2_bytes; /* for code that is made elsewhere; tn_machine_tile_target takes this CPU's where it can run the row */
 } tn_machine;
 

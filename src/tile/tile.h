@@ -214,6 +214,9 @@ typedef struct tn_tile_target {
     int threads;
     bool gpu;                   /* a program is a CTA: its tiles are held by the registers of `warps` (of its schedule) warps */
     int processors;             /* of a GPU: how many programs run side by side at least */
+    int wave;                   /* of a GPU: how many processors the one has that times are estimated for */
+    int64_t shared;             /* of a GPU: bytes of memory that programs on one of them share */
+    bool groups;                /* of a GPU: products of four warps (wgmma) */
     int registers;              /* of a GPU: of 32 bits, of a processor */
 } tn_tile_target;
 

@@ -585,15 +585,16 @@ static void interpret(void *context, unsigned grid, unsigned threads, const uint
 }
 
 /* Kernels of a network, by the text of their Loop IR, become the fake's. */
-static void teach_fake(tn_session *session, const tn_network *network)
+static void teach_fake(tn_session *session, const tn_network *network, const char *machine)
 {
-    tn_compile_options options = {.machine = "cuda", .threads = 1};
+    tn_compile_options options = {.machine = machine, .threads = 1};
     tn_lfuncs funcs = {0};
     char *text;
     size_t size;
     if (tn_emit_stage(session, network, &options, TN_STAGE_LOOP, &text, &size) != TN_OK)
         fail_msg("%s", last_message(session));
-    assert_int_equal(tn_loop_parse(session, "kernels", text, size, &funcs), TN_OK);
+    if (tn_loop_parse(session, "kernels", text, size, &funcs) != TN_OK)
+        fail_msg("%s", last_message(session));
     tn_free(text);
     assert_true(funcs.len > 0 && funcs.len <= FAKE_KERNELS);
     fake->nkernels = (int)funcs.len;
@@ -614,7 +615,7 @@ static void networks_run(void **state)
     tn_executable_info info;
     assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/examples/softmax.tn", &network), TN_OK);
     fake->most_threads = 1024;
-    teach_fake(session, network);
+    teach_fake(session, network, "cuda");
     tn_compile_options options = {.machine = "cuda", .threads = 2};
     tn_status status = tn_compile(session, network, &options, &executable);
     if (status != TN_OK)
@@ -668,7 +669,7 @@ static void rows_wait(void **state)
     tn_context *context;
     assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/waits.tn", &network), TN_OK);
     fake->most_threads = 1024;
-    teach_fake(session, network);
+    teach_fake(session, network, "cuda");
     tn_compile_options options = {.machine = "cuda", .threads = 1};
     if (tn_compile(session, network, &options, &executable) != TN_OK)
         fail_msg("%s", last_message(session));
@@ -718,7 +719,7 @@ static void loops_run(void **state)
     tn_context *context;
     assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/loop.tn", &network), TN_OK);
     fake->most_threads = 1024;
-    teach_fake(session, network);
+    teach_fake(session, network, "cuda");
     tn_compile_options options = {.machine = "cuda:0", .threads = 1};
     if (tn_compile(session, network, &options, &executable) != TN_OK)
         fail_msg("%s", last_message(session));
@@ -755,6 +756,124 @@ static void loops_run(void **state)
     check_clean();
 }
 
+/* x [m, k] times w [k, n] (turned: [n, k]), plus b. */
+typedef struct product_case {
+    const char *m; /* a size, or a symbol */
+    int64_t rows, n, k;
+    const char *type;
+    bool turned;
+    int kernels;
+} product_case;
+
+static const char *product_text(tn_session *session, const product_case *c)
+{
+    const char *m = c->m, *result = tn_format(&session->arena, "%s[%s, %lld]", c->type, m, (long long)c->n);
+    return tn_format(&session->arena,
+                     "graph @f(%%x: %s[%s, %lld], %%w: %s[%lld, %lld], %%b: %s[%lld]) {\n"
+                     "  %%0 = dot_general %%x, %%w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [%d] : %s\n"
+                     "  %%1 = broadcast_in_dim %%b, shape = [%s, %lld], broadcast_dimensions = [1] : %s\n  %%2 = add %%0, %%1 : %s\n  %%3 = abs %%2 : %s\n  return %%3\n}\n",
+                     c->type, m, (long long)c->k, c->type, (long long)(c->turned ? c->n : c->k), (long long)(c->turned ? c->k : c->n), c->type, (long long)c->n, c->turned,
+                     result, m, (long long)c->n, result, result, result);
+}
+
+static void fill_integers(DLTensor *t, tn_dtype type, int factor)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        n *= t->shape[i];
+    t->data = malloc((size_t)(n * tn_dtype_bits(type) / 8));
+    t->dtype = tn_dtype_to_dlpack(type);
+    t->device = (DLDevice){1, 0};
+    for (int64_t i = 0; i < n; i++)
+        tn_number_store(type, t->data, i, tn_number_from_int(type, i * factor % 13 - 5));
+}
+
+/* The network on the fake, whose kernels are interpreted, against the reference, bit for bit. */
+static void check_network(const char *text, const char *machine, tn_dtype type, DLTensor *in, int n, int kernels)
+{
+    tn_session *session = tn_session_new();
+    tn_network *network;
+    tn_executable *executable;
+    tn_context *context;
+    char path[] = "/tmp/tenon-product-XXXXXX.tn";
+    int file = mkstemps(path, 3);
+    assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
+    tn_status status = tn_load_text(session, path, &network);
+    assert_int_equal(unlink(path), 0);
+    if (status != TN_OK)
+        fail_msg("%s%s", text, last_message(session));
+    fake->most_threads = 1024;
+    teach_fake(session, network, machine);
+    if (fake->nkernels != kernels)
+        fail_msg("%s%s: %d kernels, not %d", text, machine, fake->nkernels, kernels);
+    tn_compile_options options = {.machine = machine, .threads = 1};
+    if (tn_compile(session, network, &options, &executable) != TN_OK)
+        fail_msg("%s%s", text, last_message(session));
+    assert_int_equal(tn_context_new(executable, &context), TN_OK);
+    DLTensor out = {0}, expected = {0};
+    for (int i = 0; i < n; i++)
+        fill_integers(&in[i], type, 3 + 2 * i);
+    if (tn_run(context, in, n, &out, 1) != TN_OK)
+        fail_msg("%s%s", text, tn_context_error(context));
+    assert_int_equal(tn_run_reference(session, network, in, n, &expected, 1), TN_OK);
+    int64_t elements = 1;
+    for (int i = 0; i < out.ndim; i++)
+        elements *= out.shape[i];
+    for (int64_t i = 0; i < elements; i++) {
+        double found = tn_number_to_double(type, tn_number_load(type, out.data, i)), right = tn_number_to_double(type, tn_number_load(type, expected.data, i));
+        if (found != right)
+            fail_msg("%s%s: element %lld is %g, not %g", text, machine, (long long)i, found, right);
+    }
+    for (int i = 0; i < n; i++)
+        free(in[i].data);
+    tn_tensor_free(&out);
+    tn_tensor_free(&expected);
+    tn_context_free(context);
+    tn_executable_free(executable);
+    tn_network_free(network);
+    tn_session_free(session);
+    fake->nkernels = 0;
+    fake->most_threads = 0;
+    check_clean();
+}
+
+/* Sums in parts that a second kernel adds up, and rows and columns alone, by instructions and without: sums of small integers, exact in every order. */
+static void products_with_few_tiles_run(void **state)
+{
+    (void)state;
+    static const product_case cases[] = {
+        {"17", 17, 72, 1000, "bf16", false, 2}, {"3", 3, 40, 2050, "bf16", true, 2},  {"65", 65, 100, 1304, "f16", true, 2},  {"1", 1, 72, 1000, "bf16", false, 2},
+        {"1", 1, 77, 1000, "bf16", true, 1},    {"1", 1, 77, 1000, "bf16", false, 2}, {"40", 40, 1, 2000, "bf16", false, 1}, {"1", 1, 1, 5000, "bf16", false, 2},
+        {"1", 1, 300, 700, "f32", false, 2},    {"1", 1, 33, 3001, "f32", true, 2},   {"20", 20, 40, 900, "f32", false, 2},  {"m", 5, 40, 300, "bf16", false, 1},
+        {"m", 1, 40, 300, "bf16", true, 1},
+    };
+    static const char *const machines[] = {"sm_90a", "sm_80"};
+    tn_session *session = tn_session_new();
+    for (size_t i = 0; i < TN_COUNT(cases); i++)
+        for (size_t m = 0; m < (i < 4 ? 2 : 1); m++) {
+            const product_case *c = &cases[i];
+            int64_t shapes[3][2] = {{c->rows, c->k}, {c->turned ? c->n : c->k, c->turned ? c->k : c->n}, {c->n}};
+            DLTensor in[3] = {{.ndim = 2, .shape = shapes[0]}, {.ndim = 2, .shape = shapes[1]}, {.ndim = 1, .shape = shapes[2]}};
+            tn_dtype type = c->type[0] == 'b' ? TN_BF16 : strcmp(c->type, "f16") ? TN_F32 : TN_F16;
+            check_network(product_text(session, c), machines[m], type, in, 3, c->kernels);
+        }
+    tn_session_free(session);
+}
+
+/* Taps and channels in parts, of rows that are not evenly spaced. */
+static void convolutions_with_few_tiles_run(void **state)
+{
+    static const char *const text =
+        "graph @f(%x: bf16[1, 7, 6, 72], %w: bf16[3, 3, 72, 40]) {\n"
+        "  %0 = convolution %x, %w, lhs_layout = b01f, rhs_layout = 01io, out_layout = b01f, window_strides = [1, 1], padding_low = [0, 0], padding_high = [0, 0],"
+        " base_dilation = [1, 1], window_dilation = [1, 1], window_reversal = [0, 0], feature_group_count = 1, batch_group_count = 1 : bf16[1, 5, 4, 40]\n"
+        "  %1 = abs %0 : bf16[1, 5, 4, 40]\n  return %1\n}\n";
+    int64_t shapes[2][4] = {{1, 7, 6, 72}, {3, 3, 72, 40}};
+    DLTensor in[2] = {{.ndim = 4, .shape = shapes[0]}, {.ndim = 4, .shape = shapes[1]}};
+    (void)state;
+    check_network(text, "sm_90a", TN_BF16, in, 2, 2);
+}
+
 /* The same network a second time: its code comes from the disk, and is the same. */
 static void code_is_kept(void **state)
 {
@@ -769,7 +888,7 @@ static void code_is_kept(void **state)
         tn_network *network;
         tn_executable *executable;
         assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/examples/softmax.tn", &network), TN_OK);
-        teach_fake(session, network);
+        teach_fake(session, network, "cuda");
         tn_compile_options options = {.machine = "cuda", .threads = 1};
         assert_int_equal(tn_compile(session, network, &options, &executable), TN_OK);
         images[turn] = strdup(fake->image);
@@ -836,7 +955,9 @@ int main(void)
         cmocka_unit_test(sizes_may_be_born_during_a_run),  cmocka_unit_test(branches_are_chosen_by_values),
         cmocka_unit_test(constants_are_put_there_once),    cmocka_unit_test(networks_run),
         cmocka_unit_test(rows_wait),
-        cmocka_unit_test(loops_run),                       cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
+        cmocka_unit_test(loops_run),                       cmocka_unit_test(products_with_few_tiles_run),
+        cmocka_unit_test(convolutions_with_few_tiles_run),
+        cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
 }
