@@ -23,7 +23,7 @@ class CompileOptions(ctypes.Structure):
 class ExecutableInfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("kernels", "kernel_steps", "constant_bytes", "packed_bytes", "code_bytes")] + \
                [(name + "_seconds", ctypes.c_double) for name in ("graph", "fuse", "lower", "emit", "link", "load")] + \
-               [("threads", ctypes.c_int), ("machine", ctypes.c_char_p)]
+               [("threads", ctypes.c_int), ("machine", ctypes.c_char_p), ("device", ctypes.c_int)]
 
 
 class Diagnostic(ctypes.Structure):
@@ -32,9 +32,17 @@ class Diagnostic(ctypes.Structure):
 
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+TORCH = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 
 
 def tensor_of(array):
+    """Of an array, or of a dense tensor of PyTorch's on the CPU or a GPU. The data must last as long."""
+    if hasattr(array, "data_ptr"):
+        name = str(array.dtype).removeprefix("torch.")
+        kind = name.rstrip("0123456789")
+        shape = (ctypes.c_int64 * max(array.dim(), 1))(*array.shape)
+        device = (2, array.device.index or 0) if array.is_cuda else (1, 0)
+        return DLTensor(array.data_ptr(), *device, array.dim(), TORCH[kind], int(name[len(kind):]), 1, shape, None, 0)
     shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     code = CODES[array.dtype.kind]
     return DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1, shape, None, 0)
@@ -52,14 +60,15 @@ class Library:
         for name in ("tn_diagnostic_count", "tn_input_count", "tn_output_count"):
             getattr(self.c, name).restype = ctypes.c_size_t
 
-    def load(self, model, threads, inputs, dims=None):
-        return Network(self, str(model), threads, inputs, dims or {})
+    def load(self, model, threads, inputs, dims=None, machine=None, outputs=None):
+        """inputs: arrays or tensors by name, in the network's order; outputs: tensors to write into, NULL: Tenon allocates arrays."""
+        return Network(self, str(model), threads, inputs, dims or {}, machine, outputs)
 
 
 class Network:
-    """A compiled network with its inputs. `run` writes into outputs that the first run allocated."""
+    """A compiled network with its inputs. `run` writes into the outputs given, or those that the first run allocated."""
 
-    def __init__(self, library, model, threads, inputs, dims):
+    def __init__(self, library, model, threads, inputs, dims, machine=None, outputs=None):
         self.c, self.inputs, self.handles = library.c, inputs, []
         self.session = ctypes.c_void_p(self.c.tn_session_new())
         self.network, self.executable, self.context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -68,14 +77,15 @@ class Network:
         start = time.perf_counter()
         self.check(self.c.tn_load_onnx(self.session, model.encode(), ctypes.byref(load), ctypes.byref(self.network)))
         self.import_ms = (time.perf_counter() - start) * 1e3
-        options = CompileOptions(None, threads, None, None, 0)
+        options = CompileOptions(machine.encode() if machine else None, threads, None, None, 0)
         self.check(self.c.tn_compile(self.session, self.network, ctypes.byref(options), ctypes.byref(self.executable)))
         self.compile_ms = (time.perf_counter() - start) * 1e3
         self.check(self.c.tn_context_new(self.executable, ctypes.byref(self.context)))
-        self.arrays = [np.ascontiguousarray(value) for value in inputs.values()]
+        self.arrays = [value if hasattr(value, "data_ptr") else np.ascontiguousarray(value) for value in inputs.values()]
         self.ninputs, self.noutputs = len(self.arrays), self.c.tn_output_count(self.network)
         self.dl_inputs = (DLTensor * self.ninputs)(*map(tensor_of, self.arrays))
-        self.dl_outputs = (DLTensor * self.noutputs)()
+        self.given = outputs
+        self.dl_outputs = (DLTensor * self.noutputs)(*map(tensor_of, outputs or []))
         self.run()
 
     def check(self, status):
@@ -103,13 +113,29 @@ class Network:
             arrays.append(np.frombuffer(data, dtype).reshape(shape))
         return arrays
 
+    def profile(self, runs):
+        """Rows (kernel, nodes, seconds a run, bytes, programs, threads), in run order."""
+        class Row(ctypes.Structure):
+            _fields_ = [("kernel", ctypes.c_char_p), ("nodes", ctypes.c_char_p), ("runs", ctypes.c_int64), ("programs", ctypes.c_int64), ("seconds", ctypes.c_double),
+                        ("least", ctypes.c_double), ("bytes", ctypes.c_int64), ("threads", ctypes.c_int)]
+        self.c.tn_profile_count.restype = ctypes.c_size_t
+        self.c.tn_profile_start(self.context, 1)
+        for _ in range(runs):
+            self.run()
+        rows, row = [], Row()
+        for i in range(self.c.tn_profile_count(self.context)):
+            self.check(self.c.tn_profile_at(self.context, ctypes.c_size_t(i), ctypes.byref(row)))
+            rows.append((row.kernel.decode(), (row.nodes or b"").decode(), row.least, row.bytes, row.programs, row.threads))
+        self.c.tn_profile_start(self.context, 0)
+        return rows
+
     def info(self):
         info = ExecutableInfo()
         self.c.tn_executable_describe(self.executable, ctypes.byref(info))
         return info
 
     def close(self):
-        for t in self.dl_outputs:
+        for t in self.dl_outputs if not self.given else []:
             self.c.tn_tensor_free(ctypes.byref(t))
         self.c.tn_context_free(self.context)
         self.c.tn_executable_free(self.executable)

@@ -87,7 +87,7 @@ static tn_numerics numerics(const tn_session *session, tn_status *status)
 static tn_status optimize(compilation *c)
 {
     tn_status status = TN_OK;
-    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after};
+    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after, .gpu = c->machine->gpu};
     if (status != TN_OK)
         return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
     c->numerics = options.numerics;

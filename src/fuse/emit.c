@@ -581,11 +581,12 @@ tn_tvalue *emit_demand(emitter *E, demand *d)
     return v;
 }
 
-/* Emits, in the row phase, the row values that a full expression will read. */
-static void prepare_rows(emitter *E, demand *d)
+/* Emits, in the row phase, the row values that a full expression will read; what several operations read is looked at once a walk. */
+static void visit_rows(emitter *E, demand *d)
 {
-    if (is_reduction_op(d->op))
+    if (is_reduction_op(d->op) || d->walk == E->walk)
         return;
+    d->walk = E->walk;
     if (is_row_value(E->g, d)) {
         if (!(d->tile && d->phase == 0))
             emit_demand(E, d);
@@ -593,7 +594,13 @@ static void prepare_rows(emitter *E, demand *d)
     }
     for (int i = 0; i < d->nargs; i++)
         if (d->arg[i])
-            prepare_rows(E, d->arg[i]);
+            visit_rows(E, d->arg[i]);
+}
+
+static void prepare_rows(emitter *E, demand *d)
+{
+    E->walk++;
+    visit_rows(E, d);
 }
 
 /* ---- values kept between phases --------------------------------------------------------------------------------------------------- */

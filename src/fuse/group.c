@@ -83,6 +83,15 @@ static int wide_operands(const tn_op *op)
     return n;
 }
 
+/* What a convolution on a GPU would read in another order than features last: copies to shared memory want neighbours. Stored once, of a constant at load. */
+static bool is_turned_for_convolution(const fuser *F, const tn_op *op)
+{
+    bool turned = fuse_for_gpu(F) && op->code == TN_OP_transpose, read = false;
+    for (const tn_use *use = op->result->uses; turned && use; use = use->next)
+        read |= use->user->code == TN_OP_convolution && !conv_is_depthwise(use->user);
+    return turned && read;
+}
+
 static bool may_duplicate(const tn_op *op)
 {
     return op_is_view(op) || op->code == TN_OP_iota || op->code == TN_OP_dimension || (is_cheap(op) && op->code != TN_OP_pad && wide_operands(op) <= 1);
@@ -300,7 +309,7 @@ static void set_window_coord(fuser *F, fmap *m, int i, const fmap *out, int o, t
     (void)extent;
 }
 
-static void guard_coord(fuser *F, fmap *m, int i, tn_dim extent)
+void fuse_guard_coord(fuser *F, fmap *m, int i, tn_dim extent)
 {
     fguard *guard = TN_NEW(F->arena, fguard);
     *guard = (fguard){m->c[i].a, extent, m->guards};
@@ -328,7 +337,7 @@ static bool window_demand(fuser *F, group *g, demand *d)
         int fold = tn_dim_is(window[i], 1) ? -1 : add_fold_dim(g, window[i]);
         set_window_coord(F, m, i, d->map, i, low[i], stride[i], dilation[i], fold, type->dim[i]);
         if (!(low[i]->hi <= 0 && high[i]->hi <= 0))
-            guard_coord(F, m, i, type->dim[i]);
+            fuse_guard_coord(F, m, i, type->dim[i]);
         m->repeated |= fold >= 0;
     }
     if (taps == 0) /* a window of one element: one trip */
@@ -366,7 +375,7 @@ static bool depthwise_demand(fuser *F, group *g, demand *d)
         if (fold >= 0)
             w->c[t].a.coef[fold] = tn_dim_const(F->session, 1);
         if (!(low[s]->hi <= 0 && high[s]->hi <= 0))
-            guard_coord(F, x, i, lhs->dim[i]);
+            fuse_guard_coord(F, x, i, lhs->dim[i]);
     }
     if (g->ndims == d->map->rank) /* one tap */
         add_fold_dim(g, tn_dim_const(F->session, 1));
@@ -495,6 +504,24 @@ void group_drop(fuser *F, const tn_op *op)
     *cell = NULL;
 }
 
+/* An elementwise operation that ends what is computed from a product alone, where the product's kernel can compute it. */
+static bool follows_product(const tn_op *op)
+{
+    enum { DEEPEST = 8 };
+    for (int depth = 0; depth < DEEPEST && tn_op_traits(op->code) & TN_ELEMENTWISE; depth++) {
+        const tn_op *from = NULL;
+        for (int i = 0; i < op->noperands; i++) {
+            const tn_value *x = tn_operand(op, i);
+            if (x->def && tn_has_one_use(x) && (tn_op_traits(x->def->code) & (TN_ELEMENTWISE | TN_CONTRACTS)) && !from)
+                from = x->def;
+        }
+        if (!from || tn_op_traits(from->code) & TN_CONTRACTS)
+            return from && !is_reduction(from);
+        op = from;
+    }
+    return false;
+}
+
 static const char *join_point(fuser *F, const tn_op *op, const readings *r)
 {
     if (r->len > 1 && !may_duplicate(op))
@@ -513,6 +540,8 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
                 return "it would be computed once for every block of rows of an attention";
             if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
                 return "it would be computed once for every tap of a window";
+            if (m->repeated && follows_product(op))
+                return "the product before it computes it once, not once for every tap of a window";
             if (m->repeated && m->guards && makes_elements(op)) /* they would exist where the window has none */
                 return "it has elements outside the window's operand";
         }
@@ -612,6 +641,8 @@ static void group_op(fuser *F, const tn_op *op)
         return;
     readings r = {0};
     const char *why = F->options->no_fusion && !op_is_view(op) && op->code != TN_OP_iota ? "fusion is off" : collect_readings(F, op, &r);
+    if (!why && is_turned_for_convolution(F, op))
+        why = "a convolution reads it faster in this order";
     if (!why)
         why = op_is_point(op)      ? join_point(F, op, &r)
               : is_reduction(op)   ? join_one(F, op, &r, reduction_demand, "the consumer's rows are not those of the reduction")

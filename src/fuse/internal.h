@@ -64,6 +64,7 @@ struct demand {
     int passes;      /* operand + 1 that it passes on as it is: a scale that the scores get in its place */
     int phases;      /* how many different phases asked for it */
     int last_phase;
+    int walk;        /* the last of the emitter's that came here */
     int local;       /* kernel buffer that keeps it between phases, or one of these: */
 #define NOT_KEPT (-1)
 #define KEPT_IN_RESULT (-2) /* in the row of the result that is not written yet */
@@ -139,6 +140,7 @@ fmap *map_identity(fuser *F, group *g, int rank, const int *dims);
 fmap *derive_operand(fuser *F, group *g, demand *d, int i);
 
 /* group.c */
+void fuse_guard_coord(fuser *F, fmap *m, int i, tn_dim extent); /* coordinate i must be in [0, extent) */
 bool fuse_group_block(fuser *F, const tn_block *block);
 bool op_is_point(const tn_op *op);
 bool op_is_reduce(const tn_op *op);
@@ -179,6 +181,7 @@ typedef struct emitter {
     tn_kernel *kernel;
     tn_tbuilder b;
     int phase, phases;               /* the one in scope (0: rows), the number there have been */
+    int walk;                        /* walks over demands so far */
     int rank;                        /* tile axes of this phase */
     tn_extent extent[TN_TILE_RANK];
     tn_tvalue *start[FUSE_DIMS];     /* by group dim; NULL: not in scope in this phase */

@@ -66,13 +66,13 @@ bool conv_is_depthwise(const tn_op *op)
     return groups > 1 && tn_dim_is(rhs->dim[layout_at(op, TN_A_rhs_layout, 'o')], groups) && tn_dim_is(rhs->dim[layout_at(op, TN_A_rhs_layout, 'i')], 1);
 }
 
-static bool conv_is_plain(const tn_op *op)
+static bool conv_is_plain(const fuser *F, const tn_op *op)
 {
     int n, q;
     const tn_dim *low = tn_attr_dims(op, TN_A_padding_low, &n), *high = tn_attr_dims(op, TN_A_padding_high, &q);
     const int64_t *base = tn_attr_ints(op, TN_A_base_dilation, &q), *reversal = tn_attr_ints(op, TN_A_window_reversal, &q);
     for (int i = 0; i < n; i++)
-        if (!tn_dim_is(low[i], 0) || !tn_dim_is(high[i], 0) || base[i] != 1 || reversal[i])
+        if ((!fuse_for_gpu(F) && (!tn_dim_is(low[i], 0) || !tn_dim_is(high[i], 0))) || base[i] != 1 || reversal[i])
             return false;
     int rank = n + 2;
     return tn_attr_int(op, TN_A_batch_group_count, 1) == 1 && layout_at(op, TN_A_lhs_layout, 'f') == rank - 1 && layout_at(op, TN_A_out_layout, 'f') == rank - 1;
@@ -83,10 +83,11 @@ static bool conv_demand(fuser *F, group *g, demand *d)
     const tn_op *op = d->op;
     int n, q;
     const int64_t *stride = tn_attr_ints(op, TN_A_window_strides, &n), *dilation = tn_attr_ints(op, TN_A_window_dilation, &q);
+    const tn_dim *low = tn_attr_dims(op, TN_A_padding_low, &q), *high = tn_attr_dims(op, TN_A_padding_high, &q);
     int64_t groups = tn_attr_int(op, TN_A_feature_group_count, 1);
     const tn_type *rt = &tn_operand(op, 1)->type;
     tn_session *s = F->session;
-    if (!conv_is_plain(op) || g->ndims + n + 2 > FUSE_DIMS)
+    if (!conv_is_plain(F, op) || g->ndims + n + 2 > FUSE_DIMS)
         return false;
     fmap *l = map_new(F, g, n + 2), *r = map_new(F, g, n + 2);
     int lf = n + 1, of = n + 1, ro = layout_at(op, TN_A_rhs_layout, 'o'), ri = layout_at(op, TN_A_rhs_layout, 'i');
@@ -109,6 +110,10 @@ static bool conv_demand(fuser *F, group *g, demand *d)
                 l->c[li].a.coef[j] = tn_dim_mul(s, d->map->c[oi].a.coef[j], tn_dim_const(s, stride[i]));
         l->c[li].a.coef[k] = tn_dim_const(s, dilation[i]);
         r->c[ti].a.coef[k] = tn_dim_const(s, 1);
+        if (tn_dim_is(low[i], 0) && tn_dim_is(high[i], 0))
+            continue;
+        l->c[li].a.base = tn_dim_sub(s, tn_dim_const(s, 0), low[i]);
+        fuse_guard_coord(F, l, li, tn_operand(op, 0)->type.dim[li]);
     }
     int k = contract_dim(F, g, rt->dim[ri]);
     l->c[lf].a.coef[k] = r->c[ri].a.coef[k] = tn_dim_const(s, 1);
@@ -342,24 +347,84 @@ static bool parts_merge(fuser *F, const group *g, const source *src, const int *
     return true;
 }
 
-/* Offset of each row of the tile, from the parts of the row dim: they are not evenly spaced. */
-static tn_tvalue *row_offsets(emitter *E, const source *src, int mdim)
+static bool is_guarded(const fmap *m, const int *parts, int n)
+{
+    for (const fguard *q = m->guards; q; q = q->next)
+        for (int i = 0; i < n; i++)
+            if (q->at.coef[parts[i]])
+                return true;
+    return false;
+}
+
+/* Of each row of the tile, its place along each part of the row dim, from the outermost. */
+static void row_places(emitter *E, int mdim, const int *parts, int n, tn_tvalue **place)
 {
     tn_tbuilder *b = &E->b;
-    int parts[FUSE_DIMS], n = fuse_parts_of(E->g, mdim, parts);
-    tn_tvalue *at = tn_t_range(b, E->start[mdim], E->extent[0]), *sum = NULL;
+    tn_tvalue *at = tn_t_range(b, E->start[mdim], E->extent[0]);
     if (fuse_for_gpu(E->F)) { /* a CPU's rows end with the result's; threads load whole tiles */
         tn_dim last = tn_dim_sub(E->F->session, fuse_whole_extent(E->F, E->g, mdim), tn_dim_const(E->F->session, 1));
         at = tn_t_map2(b, TN_S_min, at, tn_t_size(b, last));
     }
     for (int i = n; i-- > 0;) {
         tn_tvalue *extent = tn_t_size(b, E->g->dim[parts[i]].extent);
-        tn_tvalue *part = i ? tn_t_map2(b, TN_S_rem, at, extent) : at;
+        place[i] = i ? tn_t_map2(b, TN_S_rem, at, extent) : at;
         at = i ? tn_t_map2(b, TN_S_div, at, extent) : at;
-        part = tn_t_map2(b, TN_S_mul, part, tn_t_size(b, fuse_total_stride(E->F, src->l, src->m, parts[i])));
-        sum = sum ? tn_t_map2(b, TN_S_add, part, sum) : part;
+    }
+}
+
+/* Offset of each row of the tile, from the parts of the row dim: they are not evenly spaced. */
+static tn_tvalue *row_offsets(emitter *E, const source *src, const int *parts, int n, tn_tvalue *const *place)
+{
+    tn_tvalue *sum = NULL;
+    for (int i = n; i-- > 0;) {
+        tn_tvalue *part = tn_t_map2(&E->b, TN_S_mul, place[i], tn_t_size(&E->b, fuse_total_stride(E->F, src->l, src->m, parts[i])));
+        sum = sum ? tn_t_map2(&E->b, TN_S_add, part, sum) : part;
     }
     return sum;
+}
+
+/* The view that load_rows makes. */
+typedef struct row_view {
+    int rank, dim_of[FUSE_DIMS]; /* the view's dim of a group's; -1: none */
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK];
+    tn_subscript subs[TN_MAX_RANK];
+} row_view;
+
+/* Rows that are not evenly spaced: on a GPU each part is a dim of the view, so that guards can look at it and copies know what divides an address; else one offset a row.
+ * Past the last row one is read again but never stored. */
+static void add_rows(emitter *E, const source *src, int mdim, const int *parts, int n, row_view *v)
+{
+    fuser *F = E->F;
+    tn_tvalue *place[FUSE_DIMS];
+    int axis0 = 0;
+    row_places(E, mdim, parts, n, place);
+    if (!fuse_for_gpu(F)) {
+        v->shape[v->rank] = F->program->buffers.at[src->l->buffer].elements;
+        v->stride[v->rank] = tn_dim_const(F->session, 1);
+        v->subs[v->rank] = tn_sub_index(row_offsets(E, src, parts, n, place), 1, &axis0);
+        v->subs[v->rank++].inside = true;
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        v->dim_of[parts[i]] = v->rank;
+        v->shape[v->rank] = E->g->dim[parts[i]].extent;
+        v->stride[v->rank] = fuse_total_stride(F, src->l, src->m, parts[i]);
+        v->subs[v->rank] = tn_sub_index(place[i], 1, &axis0);
+        v->subs[v->rank++].inside = true;
+    }
+}
+
+static void guard_rows(emitter *E, tn_view *view, const row_view *v, const fmap *m)
+{
+    for (const fguard *q = m->guards; q; q = q->next) {
+        tn_dim coef[TN_MAX_RANK];
+        for (int k = 0; k < v->rank; k++)
+            coef[k] = tn_dim_const(E->F->session, 0);
+        for (int j = 0; j < E->g->ndims; j++)
+            if (q->at.coef[j] && v->dim_of[j] >= 0)
+                coef[v->dim_of[j]] = q->at.coef[j];
+        tn_view_guard(E->kernel, view, coef, q->at.base, q->limit);
+    }
 }
 
 static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
@@ -368,31 +433,29 @@ static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
     const group *g = E->g;
     tn_session *s = F->session;
     int parts[FUSE_DIMS], n = fuse_parts_of(g, mdim, parts);
-    bool even = parts_merge(F, g, src, parts, n);
-    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], offset = src->l->offset;
+    bool even = parts_merge(F, g, src, parts, n) && (n == 1 || !is_guarded(src->m, parts, n));
+    tn_dim offset = src->l->offset;
     for (int i = 0; i < src->m->rank; i++)
         offset = tn_dim_add(s, offset, tn_dim_mul(s, src->l->stride[i], src->m->c[i].a.base));
-    tn_subscript subs[TN_MAX_RANK];
-    int rank = 0, axis0 = 0;
+    row_view v = {.rank = 0};
+    for (int j = 0; j < FUSE_DIMS; j++)
+        v.dim_of[j] = -1;
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
-        tn_dim by = fuse_total_stride(F, src->l, src->m, j);
         if (g->dim[j].absorbed || !map_uses(src->m, j))
             continue;
-        shape[rank] = fuse_whole_extent(F, g, j);
-        stride[rank] = by;
-        subs[rank] = E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
-        if (j == mdim && !even) { /* rows by offset; past the last row they are read again but never stored */
-            tn_tvalue *rows = row_offsets(E, src, mdim);
-            shape[rank] = F->program->buffers.at[src->l->buffer].elements;
-            stride[rank] = tn_dim_const(s, 1);
-            subs[rank] = tn_sub_index(rows, 1, &axis0);
-            subs[rank].inside = true;
+        if (j == mdim && !even) {
+            add_rows(E, src, mdim, parts, n, &v);
+            continue;
         }
-        rank++;
+        v.dim_of[j] = v.rank;
+        v.shape[v.rank] = fuse_whole_extent(F, g, j);
+        v.stride[v.rank] = fuse_total_stride(F, src->l, src->m, j);
+        v.subs[v.rank++] = E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
     }
-    tn_view *view = tn_kernel_view(E->kernel, "A", emitter_arg(E, src->l->buffer, TN_READ), rank, shape, stride, offset);
-    return tn_t_load(&E->b, view, subs, emitter_type(E, src->value->type.dtype));
+    tn_view *view = tn_kernel_view(E->kernel, "A", emitter_arg(E, src->l->buffer, TN_READ), v.rank, v.shape, v.stride, offset);
+    guard_rows(E, view, &v, src->m);
+    return tn_t_load(&E->b, view, v.subs, emitter_type(E, src->value->type.dtype));
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------------------------------ */
@@ -491,7 +554,7 @@ static void merge_contracted(fuser *F, group *g, const source *a, const source *
     for (int at = 0; at + 1 < g->ndims; at++) {
         int i = g->order[at], j = g->order[at + 1], pair[2] = {i, j};
         if (g->dim[i].fold && g->dim[j].fold)
-            g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
+            g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && !is_guarded(a->m, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
     }
 }
 

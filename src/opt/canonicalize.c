@@ -8,6 +8,11 @@
  *                          batch groups, no reversal, no dilation of the operand, no padding: those become
  *                          reshapes, `reverse` of the weights, `pad` of the operand. Depthwise ones keep padding
  *                          that is not negative: their kernels skip taps instead of reading a padded copy
+ *                          For a GPU they keep padding too, which is where a row of the operand does not exist, and
+ *                          weights whose innermost dimension are taps become "o01i": then what is summed up are
+ *                          neighbours in memory. One with so few
+ *                          features that pixels are no whole pieces of 16 bytes (the first of a network) has its
+ *                          operand padded with features and pixels of zeros until they are
  *   reduce_window          no dilation of the operand: `pad` between the elements, with the initial value
  *
  *     %0 = convolution %x, %w, lhs_layout = bf01, …, padding_low = [1, 1], padding_high = [1, 1], …
@@ -190,7 +195,7 @@ static bool is_depthwise(const tn_op *op)
 }
 
 /* Must the operand be padded by an operation of its own? */
-static bool needs_pad(const tn_op *op, int n)
+static bool needs_pad(const rewriter *rw, const tn_op *op, int n)
 {
     bool pads = false, dilates = false, negative = false;
     for (int i = 0; i < n; i++) {
@@ -199,7 +204,7 @@ static bool needs_pad(const tn_op *op, int n)
         negative |= low->lo < 0 || high->lo < 0;
         dilates |= ints_of(op, TN_A_base_dilation)[i] != 1;
     }
-    return dilates || negative || (pads && !is_depthwise(op));
+    return dilates || negative || (pads && !rw->options->gpu && !is_depthwise(op));
 }
 
 static bool convolution_padding(rewriter *rw, tn_op *op)
@@ -208,7 +213,7 @@ static bool convolution_padding(rewriter *rw, tn_op *op)
     tn_dim zero = tn_dim_const(rw->session, 0), low[TN_MAX_RANK], high[TN_MAX_RANK], none[TN_MAX_RANK];
     int64_t interior[TN_MAX_RANK] = {0}, ones[TN_MAX_RANK];
     tn_value *x = tn_operand(op, 0);
-    if (!needs_pad(op, n))
+    if (!needs_pad(rw, op, n))
         return false;
     for (int i = 0; i < x->type.rank; i++)
         low[i] = high[i] = zero;
@@ -224,6 +229,95 @@ static bool convolution_padding(rewriter *rw, tn_op *op)
     tn_attr changes[] = {attr_dims(TN_A_padding_low, none, n), attr_dims(TN_A_padding_high, none, n),
                          attr_ints(TN_A_base_dilation, ones, n)};
     tn_op *made = build_like(&rw->b, op, (tn_value *[]){padded, tn_operand(op, 1)}, changes, 3);
+    return made && rw_replace(rw, op, &made->result[0]);
+}
+
+/* ---- convolutions on a GPU ---------------------------------------------------------------------------------------- */
+
+/* "o01i", "o0i", … */
+static const char *summed_last(rewriter *rw, int spatial)
+{
+    char text[TN_MAX_RANK + 1];
+    text[0] = 'o';
+    for (int i = 0; i < spatial; i++)
+        text[1 + i] = (char)('0' + i);
+    text[1 + spatial] = 'i';
+    return tn_intern(rw->session, text, (size_t)spatial + 2);
+}
+
+static bool convolution_weights(rewriter *rw, tn_op *op)
+{
+    const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = summed_last(rw, spatial_rank(op));
+    int64_t p[TN_MAX_RANK];
+    char innermost = rhs[strlen(rhs) - 1];
+    if (!rw->options->gpu || innermost == 'i' || innermost == 'o' || is_depthwise(op))
+        return false;
+    layout_permutation(rhs, last, p);
+    tn_value *operands[] = {tn_operand(op, 0), tn_transpose(&rw->b, tn_operand(op, 1), p)};
+    tn_attr change = {.name = TN_A_rhs_layout, .s = last};
+    tn_op *made = build_like(&rw->b, op, operands, &change, 1);
+    return made && rw_replace(rw, op, &made->result[0]);
+}
+
+static bool is_pieces(int64_t elements, int bits) { return elements * bits % 128 == 0; }
+
+/* How many features make a step along the innermost spatial dim whole pieces of 16 bytes, where one pixel is less than a piece; 0: it is so already, or can't be. */
+static int64_t wanted_features(const tn_op *op, int n)
+{
+    enum { PIECE_BITS = 128 };
+    const tn_type *x = &tn_operand(op, 0)->type;
+    int bits = tn_dtype_bits(x->dtype);
+    bool plain = n > 0 && tn_attr_int(op, TN_A_feature_group_count, 1) == 1 && tn_attr_int(op, TN_A_batch_group_count, 1) == 1;
+    for (int i = 0; plain && i < n; i++)
+        plain = ints_of(op, TN_A_base_dilation)[i] == 1 && !ints_of(op, TN_A_window_reversal)[i] && dims_of(op, TN_A_padding_low)[i]->lo >= 0 &&
+                dims_of(op, TN_A_padding_high)[i]->lo >= 0;
+    if (!plain || !tn_dim_is_const(x->dim[n + 1]) || bits < 8 || x->dim[n + 1]->value < 1 || x->dim[n + 1]->value * bits >= PIECE_BITS ||
+        ints_of(op, TN_A_window_dilation)[n - 1] != 1)
+        return 0;
+    int64_t features = x->dim[n + 1]->value, step = ints_of(op, TN_A_window_strides)[n - 1], wanted = 1;
+    while (wanted < features || (!is_pieces(wanted * step, bits) && wanted * bits < PIECE_BITS))
+        wanted *= 2;
+    return !is_pieces(features * step, bits) && is_pieces(wanted * step, bits) ? wanted : 0;
+}
+
+/* The operand's width, padding included: what the taps reach, in whole pieces unless the result would become wider. */
+static int64_t wanted_width(int64_t results, int64_t step, int64_t taps, int64_t features, int bits)
+{
+    int64_t reach = (results - 1) * step + taps, width = reach;
+    while (!is_pieces(width * features, bits))
+        width++;
+    return (width - taps) / step + 1 == results ? width : reach;
+}
+
+static bool convolution_thin(rewriter *rw, tn_op *op)
+{
+    tn_session *s = rw->session;
+    int n = spatial_rank(op), rank = n + 2, bits = tn_dtype_bits(op->result[0].type.dtype);
+    tn_value *x = tn_operand(op, 0), *w = tn_operand(op, 1);
+    if (!rw->options->gpu || n < 1 || tn_find_attr(op, TN_A_lhs_layout)->s != channels_last(rw, n))
+        return false;
+    int across = place_in(op, TN_A_rhs_layout, (char)('0' + n - 1)), summed = place_in(op, TN_A_rhs_layout, 'i');
+    int64_t features = wanted_features(op, n), interior[TN_MAX_RANK] = {0};
+    tn_dim zero = tn_dim_const(s, 0), low[TN_MAX_RANK], high[TN_MAX_RANK], more[TN_MAX_RANK], none[TN_MAX_RANK], wide = x->type.dim[n], results = op->result[0].type.dim[n];
+    if (!features || !tn_dim_is_const(wide) || !tn_dim_is_const(results) || !tn_dim_is_const(w->type.dim[across]) || !tn_dim_is_const(dims_of(op, TN_A_padding_low)[n - 1]) || results->value < 1)
+        return false;
+    int64_t own = x->type.dim[n + 1]->value, taps = w->type.dim[across]->value, all = taps, before = dims_of(op, TN_A_padding_low)[n - 1]->value;
+    while (!is_pieces(all * features, bits))
+        all++;
+    int64_t width = wanted_width(results->value, ints_of(op, TN_A_window_strides)[n - 1], all, features, bits);
+    for (int i = 0; i < rank; i++)
+        low[i] = high[i] = more[i] = none[i] = zero;
+    for (int i = 0; i < n; i++) {
+        low[1 + i] = dims_of(op, TN_A_padding_low)[i];
+        high[1 + i] = dims_of(op, TN_A_padding_high)[i];
+    }
+    high[n] = tn_dim_const(s, width - before - wide->value);
+    high[n + 1] = more[summed] = tn_dim_const(s, features - own);
+    more[across] = tn_dim_const(s, all - taps);
+    tn_value *nothing = tn_int_constant(&rw->b, x->type.dtype, 0), *nought = tn_int_constant(&rw->b, w->type.dtype, 0);
+    tn_value *operands[] = {tn_pad(&rw->b, x, nothing, low, high, interior), tn_pad(&rw->b, w, nought, none, more, interior)};
+    tn_attr changes[] = {attr_dims(TN_A_padding_low, none, n), attr_dims(TN_A_padding_high, none, n)};
+    tn_op *made = build_like(&rw->b, op, operands, changes, 2);
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
@@ -270,6 +364,8 @@ tn_status opt_canonicalize(tn_graph *graph, const tn_opt_options *options, bool 
         RULE(convolution, convolution_layout, EXACT),
         RULE(convolution, convolution_batch_groups, EXACT),
         RULE(convolution, convolution_padding, EXACT),
+        RULE(convolution, convolution_weights, EXACT),
+        RULE(convolution, convolution_thin, EXACT),
         RULE(reduce_window, window_dilation_of_base, EXACT),
         {.apply = NULL},
     };

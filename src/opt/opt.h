@@ -47,6 +47,7 @@ typedef struct tn_opt_options {
     void *context;                                                                 /* of print and timing */
     size_t fold_bytes;          /* of all constants that one run of `fold` makes; 0: 16 MiB */
     int64_t fold_work;          /* elementary steps of one run of `fold`; 0: 20 million */
+    bool gpu; /* convolutions in the form that kernels of a GPU want: they keep their padding, their weights lie along the features that are summed up */
     tn_declined_list *declined; /* rules record here why they did not apply; NULL: not recorded */
 } tn_opt_options;
 

@@ -70,6 +70,19 @@ static inline void put_int_attr(bytes *node, const char *name, int64_t value)
     put_message(node, 5, &a);
 }
 
+static inline void put_float_attr(bytes *node, const char *name, float value)
+{
+    bytes a = {.len = 0};
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_text(&a, 1, name);
+    put_byte(&a, 2 << 3 | 5);
+    for (int i = 0; i < 4; i++)
+        put_byte(&a, bits >> 8 * i & 0xff);
+    put_int(&a, 20, 1);
+    put_message(node, 5, &a);
+}
+
 static inline void put_ints_attr(bytes *node, const char *name, const int64_t *values, int n)
 {
     bytes a = {.len = 0};

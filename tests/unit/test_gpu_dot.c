@@ -118,8 +118,8 @@ static void test_bytes(void **state)
 static void test_tf32(void **state)
 {
     static const kind kinds[] = {{"f32", "f32", "f32", "4", NULL, "precision tf32", NULL, 20}, {"f32", "f32", "f32", "4", NULL, "precision tf32x3", NULL, 0.02},
-                                 {"f32", "f32", "bf16", "1", NULL, "precision tf32", "sm_80", 20}};
-    static const shape warps[] = {{7, 5, 9, 32, 32, 16, 2, 3}, {4, 9, 3, 16, 32, 8, 1, 0}, {3, 2, 3, 8, 16, 8, 1, 0}}, groups[] = {{17, 15, 19, 64, 64, 32, 4, 3}, {31, 17, 5, 128, 64, 32, 8, 0}};
+                                 {"f32", "f32", "bf16", "1", NULL, "precision tf32", "sm_80", 20}, {"f32", "f32", "f32", "4", NULL, "precision tf32x3", "sm_80", 0.02}};
+    static const shape warps[] = {{7, 5, 9, 32, 32, 16, 2, 3}, {4, 9, 3, 16, 32, 8, 1, 0}, {3, 2, 3, 8, 16, 8, 1, 0}}, groups[] = {{17, 18, 19, 64, 64, 32, 4, 3}, {33, 17, 5, 128, 64, 32, 8, 0}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
         run_orders(&kinds[i], NULL, warps, i ? 1 : TN_COUNT(warps));
@@ -131,8 +131,8 @@ static void test_tf32(void **state)
 static void test_f8(void **state)
 {
     static const kind kinds[] = {{"f8e4m3fn", "f32", "f32", "16", "f8e5m2", NULL, NULL, 0}, {"f8e5m2", "f32", "bf16", "16", NULL, NULL, NULL, 0},
-                                 {"f8e5m2", "f32", "f32", "1", "f8e4m3fn", NULL, "sm_80", 0}};
-    static const shape warps[] = {{3, 2, 5, 32, 32, 32, 2, 3}}, groups[] = {{3, 5, 9, 64, 64, 128, 4, 3}};
+                                 {"f8e5m2", "f32", "f32", "1", "f8e4m3fn", NULL, "sm_80", 0}, {"f8e4m3fn", "f32", "f32", "16", NULL, NULL, "sm_80", 0}};
+    static const shape warps[] = {{3, 2, 5, 32, 32, 32, 2, 3}}, groups[] = {{5, 4, 9, 64, 64, 128, 4, 3}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(kinds); i++)
         run_orders(&kinds[i], NULL, warps, TN_COUNT(warps));
@@ -145,7 +145,7 @@ static void test_byte_groups(void **state)
 {
     static const kind kinds[] = {{"i8", "i32", "i32", "16", "u8", NULL, NULL, 0}, KIND("u8", "i32", "i32", "16")};
     static const kind mixed = {"u8", "i32", "i32", "1", "i8", NULL, "sm_80", 0};
-    static const shape groups[] = {{3, 5, 9, 64, 64, 128, 4, 3}, {7, 3, 9, 128, 64, 128, 8, 2}};
+    static const shape groups[] = {{5, 5, 9, 64, 64, 128, 4, 3}, {7, 6, 9, 128, 64, 128, 8, 2}};
     (void)state;
     run_orders(&kinds[0], NULL, groups, TN_COUNT(groups));
     run_orders(&kinds[1], "%left = add %0, %0 : $M x $K x #T", groups, 1);

@@ -266,6 +266,40 @@ static void test_random_is_reproducible(void **state)
     import_end(&r[1]);
 }
 
+/* What is drawn while importing are the numbers that the operations describe, in every type; a shape that is an input's is left to them. */
+static void test_random_is_drawn(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind, *like;
+        int type; /* a TensorProto's: 1 f32, 10 f16, 16 bf16 */
+        double error;
+    } cases[] = {{"RandomNormal", "RandomNormalLike", 1, 1e-5}, {"RandomUniform", "RandomUniformLike", 1, 1e-6}, {"RandomNormal", "RandomNormalLike", 16, 0.02},
+                 {"RandomNormal", "RandomNormalLike", 10, 0.002}};
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        bytes g = {.len = 0};
+        put_value(&g, 11, "x", ONNX_FLOAT, "3 67");
+        for (int like = 0; like < 2; like++) {
+            bytes node = new_node(like ? cases[i].like : cases[i].kind, like ? "x" : "", like ? "b" : "a");
+            if (!like)
+                put_ints_attr(&node, "shape", (int64_t[]){3, 67}, 2);
+            put_int_attr(&node, "dtype", cases[i].type);
+            put_float_attr(&node, "seed", 7);
+            put_message(&g, 1, &node);
+            put_value(&g, 12, like ? "b" : "a", cases[i].type, "3 67");
+        }
+        import_run r;
+        tn_tensor *y[2];
+        import_ok(&r, &g, 22);
+        tn_tensor x = ramp(&r, 2, (int64_t[]){3, 67});
+        const tn_tensor *in[] = {&x};
+        assert_int_equal(tn_eval_graph(&r.session, &r.session.arena, r.graph, in, y, NULL), TN_OK);
+        for (int64_t k = 0; k < 3 * 67; k++)
+            assert_true(fabs(at(y[0], k) - at(y[1], k)) <= cases[i].error);
+        import_end(&r);
+    }
+}
+
 static void test_messages(void **state)
 {
     (void)state;
@@ -299,7 +333,7 @@ int main(void)
         cmocka_unit_test(test_softmax_form),           cmocka_unit_test(test_softmax_before_13),
         cmocka_unit_test(test_conv_same_symbolic),     cmocka_unit_test(test_resize_repeats),
         cmocka_unit_test(test_reduce_runtime_axes),    cmocka_unit_test(test_lstm_unrolled_and_looped),
-        cmocka_unit_test(test_random_is_reproducible), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_random_is_reproducible), cmocka_unit_test(test_random_is_drawn), cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

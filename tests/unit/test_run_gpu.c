@@ -874,6 +874,40 @@ static void convolutions_with_few_tiles_run(void **state)
     check_network(text, "sm_90a", TN_BF16, in, 2, 2);
 }
 
+/* Padding is where a row of the operand does not exist; weights and operands in another order are turned, few features are padded. */
+typedef struct convolution_case {
+    const char *x, *w, *y, *layouts, *strides, *low, *high, *dilation;
+    int64_t x_shape[4], w_shape[4];
+    int groups, kernels;
+} convolution_case;
+
+static void convolutions_run(void **state)
+{
+    static const convolution_case cases[] = {
+        {"n, 8, 5, 7", "24, 8, 3, 3", "n, 24, 5, 7", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "1, 1", "1, 1", "1, 1", "1, 1", {2, 8, 5, 7}, {24, 8, 3, 3}, 1, 4},
+        {"2, 9, 11, 16", "3, 2, 16, 20", "2, 5, 5, 20", "lhs_layout = b01f, rhs_layout = 01io, out_layout = b01f", "2, 2", "1, 0", "2, 1", "1, 2", {2, 9, 11, 16}, {3, 2, 16, 20}, 1, 1},
+        {"1, 3, 13, 11", "16, 3, 7, 7", "1, 16, 7, 6", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "2, 2", "3, 3", "3, 3", "1, 1", {1, 3, 13, 11}, {16, 3, 7, 7}, 1, 4},
+        {"2, 6, 6, 16", "16, 8, 3, 3", "2, 6, 6, 16", "lhs_layout = b01f, rhs_layout = oi01, out_layout = b01f", "1, 1", "1, 1", "1, 1", "1, 1", {2, 6, 6, 16}, {16, 8, 3, 3}, 2, 2},
+    };
+    tn_session *session = tn_session_new();
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        const convolution_case *c = &cases[i];
+        const char *text = tn_format(&session->arena,
+            "graph @f(%%x: bf16[%s], %%w: bf16[%s]) {\n  %%0 = convolution %%x, %%w, %s, window_strides = [%s], padding_low = [%s], padding_high = [%s],"
+            " base_dilation = [1, 1], window_dilation = [%s], window_reversal = [0, 0], feature_group_count = %d, batch_group_count = 1 : bf16[%s]\n"
+            "  %%1 = abs %%0 : bf16[%s]\n  return %%1\n}\n", c->x, c->w, c->layouts, c->strides, c->low, c->high, c->dilation, c->groups, c->y, c->y);
+        int64_t shapes[2][4];
+        memcpy(shapes[0], c->x_shape, sizeof shapes[0]);
+        memcpy(shapes[1], c->w_shape, sizeof shapes[1]);
+        DLTensor in[2] = {{.ndim = 4, .shape = shapes[0]}, {.ndim = 4, .shape = shapes[1]}};
+        check_network(text, "sm_90a", TN_BF16, in, 2, c->kernels);
+        if (i == 0)
+            check_network(text, "sm_80", TN_BF16, in, 2, c->kernels);
+    }
+    tn_session_free(session);
+}
+
 /* The same network a second time: its code comes from the disk, and is the same. */
 static void code_is_kept(void **state)
 {
@@ -956,7 +990,7 @@ int main(void)
         cmocka_unit_test(constants_are_put_there_once),    cmocka_unit_test(networks_run),
         cmocka_unit_test(rows_wait),
         cmocka_unit_test(loops_run),                       cmocka_unit_test(products_with_few_tiles_run),
-        cmocka_unit_test(convolutions_with_few_tiles_run),
+        cmocka_unit_test(convolutions_with_few_tiles_run),  cmocka_unit_test(convolutions_run),
         cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);

@@ -663,7 +663,7 @@ static void positions(onnx_ctx *c, const tn_dim *dims, int rank, tn_value *x[2])
                       TN_U32);
 }
 
-static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank, tn_value *x[2])
+uint64_t emit_random_key(onnx_ctx *c, const onnx_node *n)
 {
     union {
         double number;
@@ -672,7 +672,12 @@ static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, in
     if (onnx_has_attr(n, "seed")) /* Dropout's is an integer */
         seed.number = strcmp(n->op_type, "Dropout") == 0 ? (double)onnx_attr_int(c, n, "seed", 0)
                                                          : onnx_attr_float(c, n, "seed", 0);
-    uint64_t mixed = tn_hash_u64(seed.bits + 1);
+    return tn_hash_u64(seed.bits + 1);
+}
+
+static void random_words(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank, tn_value *x[2])
+{
+    uint64_t mixed = emit_random_key(c, n);
     positions(c, dims, rank, x);
     threefry(c, (uint32_t[]){(uint32_t)mixed, (uint32_t)(mixed >> 32)}, x);
 }

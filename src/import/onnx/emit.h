@@ -108,6 +108,7 @@ bool emit_counted_loop(onnx_ctx *c, tn_value *trips, tn_value *const *init, int 
  * ------------------------------------------------------------------------------------------------------------ */
 /* Threefry-2x32 of 20 rounds (Salmon et al., 2011) on the element's position, keyed by the node's `seed` attribute, or
  * by the node's place in the model when it has none: the same numbers in every run. f32 of `dims`. */
+uint64_t emit_random_key(onnx_ctx *c, const onnx_node *n); /* from the attribute `seed`, else from the node's number */
 tn_value *emit_uniform(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank); /* [0, 1), multiples of 2^-24 */
 tn_value *emit_normal(onnx_ctx *c, const onnx_node *n, const tn_dim *dims, int rank);  /* Box-Muller */
 

@@ -45,6 +45,7 @@ typedef struct onnx_ctx {
     bool bad;                           /* the current node met a diagnostic */
     bool stopped;                       /* a limit was hit: nothing more is read */
     size_t folded;                      /* bytes of constants made so far */
+    uint64_t drawn;                     /* bytes of random numbers drawn so far */
     size_t nodes;                       /* nodes read so far, inlined and repeated ones too */
     int depth;                          /* nesting of functions and subgraphs */
     size_t errors_before, diags_before; /* of the session, when the import began */
@@ -168,6 +169,13 @@ void onnx_fold_constants(onnx_ctx *c, const onnx_node *n, tn_op *mark);
 /* Counts `bytes` made at compile time towards the folding budget; over it: a diagnostic and false. */
 bool onnx_charge(onnx_ctx *c, const onnx_node *n, size_t bytes);
 bool onnx_charge_copy(onnx_ctx *c, const onnx_node *n, const onnx_tensor *p, const tn_tensor *t); /* unless borrowed */
+/* random.c: offset + scale * (N(0, 1) or U[0, 1)), drawn now as a constant of the node's static shape; NULL: too many, or of a type that is left to operations. */
+typedef struct onnx_drawing {
+    uint64_t key; /* emit_random_key */
+    bool normal;
+    float scale, offset;
+} onnx_drawing;
+tn_value *onnx_draw(onnx_ctx *c, const onnx_drawing *drawing, tn_dtype dtype, const tn_dim *dims, int rank);
 void onnx_sweep(tn_block *block); /* erases operations whose results, and births of symbols, that nobody uses */
 
 /* ---- the table (table.c) and the check before the import (check.c)

@@ -483,6 +483,10 @@ bool onnx_op_random(onnx_ctx *c, const onnx_node *n)
         return false;
     double low = onnx_attr_float(c, n, normal ? "mean" : "low", 0),
            high = onnx_attr_float(c, n, normal ? "scale" : "high", 1);
+    onnx_drawing drawing = {.key = emit_random_key(c, n), .normal = normal, .scale = (float)(normal ? high : high - low), .offset = (float)low};
+    tn_value *drawn = like ? NULL : onnx_draw(c, &drawing, to, dims, rank);
+    if (drawn)
+        return onnx_set_output(c, n, 0, drawn);
     tn_value *x = normal ? emit_normal(c, n, dims, rank) : emit_uniform(c, n, dims, rank);
     x = emit_add_number(c, emit_mul_number(c, x, normal ? high : high - low), low);
     return onnx_set_output(c, n, 0, tn_convert(&c->b, x, to));

@@ -58,13 +58,16 @@ bool onnx_op_batch_norm(onnx_ctx *c, const onnx_node *n)
         return batch_norm_training(c, n, epsilon);
     if (c->opset < 14 && n->noutputs > 1 && onnx_wants(n, 1))
         return onnx_unsupported(c, n, "outputs of training before opset 14");
-    tn_dtype wide = n->input[4]->type.dtype;
-    tn_value *deviation = emit_unary(c, TN_OP_sqrt, emit_add_number(c, n->input[4], epsilon));
+    tn_dtype wide = n->input[4]->type.dtype, work = x->type.dtype;
+    if (tn_dtype_bits(work) < 32) /* every step would be rounded */
+        wide = work = TN_F32;
+    tn_value *deviation = emit_unary(c, TN_OP_sqrt, emit_add_number(c, tn_convert(&c->b, n->input[4], wide), epsilon));
     tn_value *a = emit_div(c, tn_convert(&c->b, n->input[1], wide), deviation);
-    tn_value *b = emit_sub(c, tn_convert(&c->b, n->input[2], wide), emit_mul(c, n->input[3], a));
-    a = from_channel(c, tn_convert(&c->b, a, x->type.dtype), &x->type);
-    b = from_channel(c, tn_convert(&c->b, b, x->type.dtype), &x->type);
-    return onnx_set_output(c, n, 0, emit_add(c, emit_mul(c, x, a), b));
+    tn_value *b = emit_sub(c, tn_convert(&c->b, n->input[2], wide), emit_mul(c, tn_convert(&c->b, n->input[3], wide), a));
+    a = from_channel(c, tn_convert(&c->b, a, work), &x->type);
+    b = from_channel(c, tn_convert(&c->b, b, work), &x->type);
+    tn_value *y = emit_add(c, emit_mul(c, tn_convert(&c->b, x, work), a), b);
+    return onnx_set_output(c, n, 0, tn_convert(&c->b, y, x->type.dtype));
 }
 
 /* ---- layer normalisation

@@ -215,8 +215,6 @@ static void plan_dot(void *context, tn_top *dot)
     for (int i = 0; i < 2; i++) {
         if (!gpu_operand_of(L, dot, i, &o[i]))
             return;
-        if (o[i].lies != o[i].inner)
-            gpu_operand_to_turn(&o[i], &o[i]);
         boxes[i] = !tn_map_get(&GPU(L)->ready, TN_KEY(o[i].value)) && may_load(L, &o[i], &m[i]);
     }
     const tn_top *loop = dot->block->parent;
@@ -241,16 +239,6 @@ static int64_t ring_bytes(const gpu_boxes *x)
     return bytes;
 }
 
-/* For operands that are turned after they came: the two buffers that they are turned into. */
-static int64_t turned_bytes(const gpu_boxes *x)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < x->n; i++)
-        if (gpu_loads_elements(x->operand[i]))
-            bytes += 2 * gpu_operand_elements(x->operand[i]) * x->operand[i]->bytes;
-    return bytes;
-}
-
 /* Buffers for each ring, as many as are wanted and fit. */
 static bool fit(lower *L)
 {
@@ -267,7 +255,7 @@ static bool fit(lower *L)
             int64_t wanted = tn_schedule_get(schedule, label, "stages", tn_schedule_get(schedule, "", "stages", STAGES));
             x->stages = loop ? (int)tn_min(most, wanted + (loop->code == TN_T_fold)) : 1; /* of a fold's the products of one more are under way */
             x->stages = tn_max(x->stages, loop ? 2 : 1);
-            bytes += x->stages * ring_bytes(x) + turned_bytes(x);
+            bytes += x->stages * ring_bytes(x);
         }
         if (bytes <= gpu_most_shared(L) - g->shared)
             return true;

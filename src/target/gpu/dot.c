@@ -546,27 +546,15 @@ void gpu_count_turns(lower *L, tn_lbuilder *b, const tn_top *op, gpu_ring *ring)
     gpu_set_loop(ring, tn_l_index(b, 0), turns, tn_l_index(b, 1));
 }
 
-static void start_sides(tn_lbuilder *b, product *p)
-{
-    tn_lvalue *zero = tn_l_index(b, 0);
-    if (p->operand[0].lies == p->operand[0].inner && p->operand[1].lies == p->operand[1].inner)
-        return;
-    p->side = tn_l_alloc(b, "side", TN_I64, TN_SPACE_REG, 1);
-    tn_l_store(b, p->side, zero, zero, NULL);
-}
-
-static void next_side(tn_lbuilder *b, const product *p)
-{
-    tn_lvalue *zero = tn_l_index(b, 0);
-    if (p->side)
-        tn_l_store(b, p->side, zero, tn_l_fn2(b, TN_S_sub, tn_l_index(b, 1), tn_l_load(b, p->side, zero, 1, NULL, NULL)), NULL);
-}
-
 static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *ring)
 {
     gpu_count_turns(L, b, p->op, ring);
     gpu_start_ring(L, b, ring);
-    start_sides(b, p);
+    if (p->raw[0].width || p->raw[1].width) {
+        tn_lvalue *zero = tn_l_index(b, 0);
+        p->side = tn_l_alloc(b, "side", TN_I64, TN_SPACE_REG, 1);
+        tn_l_store(b, p->side, zero, zero, NULL);
+    }
     tn_lop *loop = tn_l_for(b, "k0", ring->first, ring->limit, ring->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
@@ -581,7 +569,10 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     if (L->status == TN_OK)
         add_strip(L, &in, p);
     lower_close(L, turn);
-    next_side(&in, p);
+    if (p->side) {
+        tn_lvalue *none = tn_l_index(&in, 0);
+        tn_l_store(&in, p->side, none, tn_l_fn2(&in, TN_S_sub, tn_l_index(&in, 1), tn_l_load(&in, p->side, none, 1, NULL, NULL)), NULL);
+    }
     if (p->behind) /* the products of the strip before are done in this thread's group, so in all after the next barrier */
         gpu_copy_ahead(L, &in, ring, k);
     if (p->group_columns)
@@ -598,23 +589,19 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
 {
     gpu_ring *turns = gpu_box_turns(boxes);
     gpu_count_turns(L, b, p->op, turns);
-    start_sides(b, p);
     tn_lop *loop = tn_l_for(b, "k0", turns->first, turns->limit, turns->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
     scope s = lower_open(L);
     region r = gpu_enter(L);
     gpu_await_boxes(L, &in, boxes);
-    for (int i = 0; i < 2; i++) {
-        const gpu_operand *ready = gpu_ready_operand(L, p->dot->operand[i], i == 0);
-        *(ready->inner == p->operand[i].inner ? &p->operand[i] : &p->raw[i]) = *ready;
-    }
+    for (int i = 0; i < 2; i++)
+        p->operand[i] = *gpu_ready_operand(L, p->dot->operand[i], i == 0);
     p->copied = true;
     gpu_bind_turn(L, &in, turns, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
         add_strip(L, &in, p);
-    next_side(&in, p);
     tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
     gpu_release_boxes(L, &in, boxes, true, tn_l_fn2(&in, TN_S_ne, k, turns->first));
     gpu_next_boxes(&in, boxes);
