@@ -42,6 +42,7 @@ int tn_lop_mask_index(const tn_lop *op)
     switch (op->code) {
     case TN_L_load:
     case TN_L_gather:
+    case TN_L_atomic_load:
         return 2;
     case TN_L_store:
     case TN_L_scatter:
@@ -326,9 +327,9 @@ void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, 
     append(b, TN_L_machine, operands, n)->name = tn_intern_z(b->func->session, name);
 }
 
-void tn_l_fence(tn_lbuilder *b)
+void tn_l_fence(tn_lbuilder *b, tn_lscope scope)
 {
-    append(b, TN_L_fence, NULL, 0);
+    append(b, TN_L_fence, NULL, 0)->scope = scope;
 }
 
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask)
@@ -443,6 +444,11 @@ tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalu
     tn_lvalue *v = append_value(b, TN_L_atomic, operands, n, value->type);
     v->def->fn = fn;
     return v;
+}
+
+tn_lvalue *tn_l_atomic_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *mask)
+{
+    return build_load(b, TN_L_atomic_load, buffer, offset, 1, mask, NULL);
 }
 
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value,
@@ -599,6 +605,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
     to->lanes = op->lanes;
     to->name = op->name;
     to->stream = op->stream;
+    to->scope = op->scope;
     to->line = op->line;
     to->nregions = op->nregions;
     tn_lop_insert(b, to);

@@ -42,7 +42,7 @@ void tn_l_clear_scratch(tn_lfunc *func);
 tn_lvalue *tn_l_resolve(tn_lvalue *v);
 void tn_l_resolve_operands(tn_lop *op);
 
-/* The mask of a load/gather/store/scatter/atomic/cas, NULL without. The `other` of a load/gather likewise. */
+/* The mask of a load/gather/store/scatter/atomic/atomic_load/cas, NULL without. The `other` of a load/gather likewise. */
 int tn_lop_mask_index(const tn_lop *op); /* operand number a mask would have; -1: this op takes none */
 static inline tn_lvalue *tn_lop_mask(const tn_lop *op)
 {
@@ -56,7 +56,7 @@ static inline tn_lvalue *tn_lop_other(const tn_lop *op)
 static inline bool tn_lop_accesses(const tn_lop *op) /* operand 0 is a buffer, operand 1 an offset */
 {
     return op->code == TN_L_load || op->code == TN_L_gather || op->code == TN_L_store || op->code == TN_L_scatter ||
-           op->code == TN_L_atomic || op->code == TN_L_cas || op->code == TN_L_prefetch;
+           op->code == TN_L_atomic || op->code == TN_L_atomic_load || op->code == TN_L_cas || op->code == TN_L_prefetch;
 }
 
 /* ---- maps.c ---- */

@@ -257,7 +257,7 @@ static bool run_load(machine *m, tn_number *out)
             out[l] = other ? lanes_of(m, other)[l] : (tn_number){0};
             continue;
         }
-        if (!element_of(m, l, &element) || !load_element(m, element, TN_TOUCH_READ, &out[l]))
+        if (!element_of(m, l, &element) || !load_element(m, element, m->op->code == TN_L_atomic_load ? TN_TOUCH_ATOMIC : TN_TOUCH_READ, &out[l]))
             return false;
     }
     return true;
@@ -756,6 +756,7 @@ static bool run_op(machine *m)
         return run_alloc(m);
     case TN_L_load:
     case TN_L_gather:
+    case TN_L_atomic_load:
         return run_load(m, out);
     case TN_L_store:
     case TN_L_scatter:

@@ -56,6 +56,9 @@ typedef enum tn_space {
 } tn_space;
 typedef enum tn_loop_kind { TN_FOR_SERIAL, TN_FOR_GRID, TN_FOR_VECTOR, TN_FOR_UNROLL } tn_loop_kind;
 
+/* Who sees an atomic, or a fence, as one: the CTA, the GPU, all that share memory with it. A CPU's are for all. Printed `cta`, `sys` behind it. */
+typedef enum tn_lscope { TN_SCOPE_GPU, TN_SCOPE_CTA, TN_SCOPE_SYS } tn_lscope;
+
 typedef struct tn_lvalue tn_lvalue;
 typedef struct tn_lop tn_lop;
 typedef struct tn_lblock tn_lblock;
@@ -93,6 +96,7 @@ struct tn_lop {
     const int *lanes;      /* shuffle: result->type.lanes entries */
     const char *name;      /* intrinsic, machine; print: its text, with a place for each value (tn_l_print_piece) */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
+    tn_lscope scope;        /* atomic, atomic_load, cas, fence */
     tn_lblock *block;
     tn_lop *prev, *next;
     int line;              /* of the user's source, 0: none */
@@ -178,6 +182,8 @@ tn_lvalue *tn_l_memory(tn_lbuilder *b, tn_dtype dtype);        /* one a function
 tn_lvalue *tn_l_address(tn_lbuilder *b, tn_lvalue *buffer);
 /* The old value. fn TN_SCALAR_NONE: exchange. With a mask that is off memory is not touched and the value is 0. Sequentially consistent. */
 tn_lvalue *tn_l_atomic(tn_lbuilder *b, tn_scalar fn, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *value, tn_lvalue *mask);
+/* Loads each time it is run, never before or behind its place. What others stored before what it finds there is seen after it, on a GPU by a fence. */
+tn_lvalue *tn_l_atomic_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *mask);
 /* Stores `value` where memory holds the bits of `expected`. */
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_thread(tn_lbuilder *b);
@@ -186,7 +192,7 @@ void tn_l_barrier(tn_lbuilder *b);
 tn_lvalue *tn_l_asm(tn_lbuilder *b, const char *text, tn_lvalue *const *operands, int n, tn_dtype result);
 /* The instruction of that name (loop/machine.def), on parts of buffers (a buffer and an offset each) and numbers, in the row's order. */
 void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, int n);
-void tn_l_fence(tn_lbuilder *b); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */
+void tn_l_fence(tn_lbuilder *b, tn_lscope scope); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */
 /* Declares a map and gives its value; an equal one is the same value. `value` and `stride[0]` need not be set. */
 tn_lvalue *tn_lfunc_map(tn_lfunc *func, const tn_lmap *map);
 /* Threads below `first` (a multiple of a warp, less than the CTA's) run region[0] of the op, the others region[1]. Only at the top of a kernel. */

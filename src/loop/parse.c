@@ -174,6 +174,12 @@ static bool result_type(parser *p, tn_ltype *type)
     return expect(p, ":") && parse_type(p, type);
 }
 
+static bool scope(parser *p, tn_lop *op)
+{
+    op->scope = accept(p, "sys") ? TN_SCOPE_SYS : accept(p, "cta") ? TN_SCOPE_CTA : TN_SCOPE_GPU;
+    return true;
+}
+
 /* ---- names ---- */
 
 static bool define(parser *p, const char *name, tn_lvalue *v)
@@ -422,15 +428,17 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_load:
     case TN_L_gather:
         return indexed(p, list) && optional_operands(p, list) && result_type(p, type);
+    case TN_L_atomic_load:
+        return indexed(p, list) && optional_operands(p, list) && scope(p, op) && result_type(p, type);
     case TN_L_atomic:
         skip_space(p);
         if (p->at < p->end && *p->at != '%' && !parse_scalar_name(p, &op->fn))
             return false;
-        return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && optional_operands(p, list) &&
+        return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && optional_operands(p, list) && scope(p, op) &&
                result_type(p, type);
     case TN_L_cas:
         return indexed(p, list) && expect(p, ",") && add_operand(p, list, operand(p)) && expect(p, ",") &&
-               add_operand(p, list, operand(p)) && optional_operands(p, list) && result_type(p, type);
+               add_operand(p, list, operand(p)) && optional_operands(p, list) && scope(p, op) && result_type(p, type);
     default:
         break;
     }
@@ -455,8 +463,9 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
         return integer(p, &op->number.i);
     case TN_L_while:
     case TN_L_barrier:
-    case TN_L_fence:
         return true;
+    case TN_L_fence:
+        return scope(p, op);
     case TN_L_if:
     case TN_L_yield:
         return add_operand(p, list, operand(p));

@@ -216,8 +216,13 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_atomic_load:
     case TN_L_cas:
-        print_access(p, op);
+    case TN_L_fence:
+        if (op->code != TN_L_fence)
+            print_access(p, op);
+        if (op->scope)
+            tn_text_add(p->text, op->scope == TN_SCOPE_SYS ? " sys" : " cta");
         if (op->stream)
             tn_text_add(p->text, " stream");
         break;

@@ -325,7 +325,7 @@ static bool check_access(verifier *v)
         return BAD(v, "L3: a map is no memory, only `machine` takes it");
     if (op->code == TN_L_prefetch)
         return check_index(v, 1, "offset");
-    bool loads = op->code == TN_L_load || op->code == TN_L_gather;
+    bool loads = op->code == TN_L_load || op->code == TN_L_gather || op->code == TN_L_atomic_load;
     tn_ltype value = loads ? op->result->type : op->operand[2]->type;
     if (value.buffer || value.dtype != buffer->type.dtype)
         return BAD(v, "L3: a %s in a buffer of %s", type_text(v, value), tn_dtype_text(buffer->type.dtype));
@@ -335,6 +335,8 @@ static bool check_access(verifier *v)
         return false;
     if ((op->code == TN_L_atomic || op->code == TN_L_cas) && !check_atomic(v, value))
         return false;
+    if (op->code == TN_L_atomic_load && value.lanes != 1)
+        return BAD(v, "L3: gives a scalar");
     return check_offset(v, value.lanes) && check_mask(v, value);
 }
 
@@ -408,6 +410,7 @@ static bool check_kind(verifier *v)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_atomic_load:
     case TN_L_cas:
     case TN_L_prefetch:
         return check_access(v);
@@ -460,7 +463,7 @@ static bool check_counts(verifier *v)
         int least, most;
     } variadic[] = {{TN_L_alloc, 0, 1}, {TN_L_load, 2, 4},    {TN_L_gather, 2, 4},
                     {TN_L_store, 3, 4}, {TN_L_scatter, 3, 4}, {TN_L_atomic, 3, 4},
-                    {TN_L_cas, 4, 5}};
+                    {TN_L_cas, 4, 5},   {TN_L_atomic_load, 2, 3}};
     const tn_lop *op = v->op;
     int least = want[op->code].operands, most = least;
     if (least == VARIADIC) {

@@ -130,6 +130,7 @@ static double op_ns(const estimate *e, const tn_top *op)
         return n * element_ns;
     case TN_T_atomic:
     case TN_T_atomic_ptr:
+    case TN_T_atomic_load:
     case TN_T_cas_ptr:
         return n * atomic_ns;
     case TN_T_gather:

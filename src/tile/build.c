@@ -605,6 +605,11 @@ tn_tvalue *tn_t_atomic_ptr(tn_tbuilder *b, tn_scalar fn, tn_tvalue *pointer, tn_
     return atomic_result(b, op, order);
 }
 
+tn_tvalue *tn_t_atomic_load(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, const char *order)
+{
+    return atomic_result(b, tn_top_new(b, TN_T_atomic_load, (tn_tvalue *[]){pointer, mask}, mask ? 2 : 1, 0), order);
+}
+
 tn_tvalue *tn_t_cas_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *expected, tn_tvalue *value, const char *order)
 {
     return atomic_result(b, tn_top_new(b, TN_T_cas_ptr, (tn_tvalue *[]){pointer, expected, value}, 3, 0), order);

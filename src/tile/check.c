@@ -91,6 +91,7 @@ const char *tn_check_name(const tn_top *op)
 {
     switch (op->code) {
     case TN_T_load_ptr:
+    case TN_T_atomic_load:
         return "load";
     case TN_T_store_ptr:
         return "store";

@@ -437,7 +437,7 @@ static void *pointed(machine *m, const tn_top *op, int64_t lane, tn_touch_kind k
         const tn_tbuffer *t = &m->kernel->buffers.at[buffer];
         if (!check_bounds(m, op, buffer, lane, pointer.u))
             return NULL;
-        if (kind != TN_TOUCH_READ && t->mode == TN_READ) {
+        if (kind != TN_TOUCH_READ && op->code != TN_T_atomic_load && t->mode == TN_READ) {
             FAIL(m, op, TN_INVALID, "buffer %%%s is declared `read`", t->name);
             return NULL;
         }
@@ -534,6 +534,19 @@ static bool run_atomic_ptr(machine *m, const tn_top *op)
         tn_number old = tn_number_load(dtype, data, 0);
         put(m, dtype, data, 0, atomic_value(m, op, i, old));
         set(to, i, old, true);
+    }
+    return to != NULL;
+}
+
+static bool run_atomic_load(machine *m, const tn_top *op)
+{
+    tile *to = tile_for(m, op, op->result);
+    for (int64_t i = 0; to && i < to->n; i++) {
+        bool part = active(m, op, 1, i);
+        void *data = part ? pointed(m, op, i, TN_TOUCH_ATOMIC) : NULL;
+        if (part && !data)
+            return false;
+        set(to, i, part ? tn_number_load(op->result->type.dtype, data, 0) : (tn_number){0}, part);
     }
     return to != NULL;
 }
@@ -1325,6 +1338,8 @@ static bool run_op(machine *m, const tn_top *op)
     case TN_T_atomic_ptr:
     case TN_T_cas_ptr:
         return run_atomic_ptr(m, op);
+    case TN_T_atomic_load:
+        return run_atomic_load(m, op);
     case TN_T_map:
         return run_map(m, op);
     case TN_T_broadcast:

@@ -514,7 +514,7 @@ static bool scalar_function(parser *p, tn_scalar *fn)
     return *fn != TN_SCALAR_NONE || (text && FAIL(p, "unknown scalar function `%s`", text));
 }
 
-/* atomic_ptr: its function; atomic_ptr, cas_ptr: operands, and the memory order. */
+/* atomic_ptr: its function; atomic_ptr, atomic_load, cas_ptr: operands, and the memory order. */
 static bool atomic_details(parser *p, draft *d)
 {
     if (d->op.code == TN_T_atomic_ptr && !accept(p, "exchange") && !scalar_function(p, &d->op.fn))
@@ -572,6 +572,7 @@ static bool details(parser *p, draft *d)
     case TN_T_while:
         return carried_list(p, d);
     case TN_T_atomic_ptr:
+    case TN_T_atomic_load:
     case TN_T_cas_ptr:
         return atomic_details(p, d);
     case TN_T_print:

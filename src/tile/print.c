@@ -233,6 +233,7 @@ static void print_details(printer *p, const tn_top *op)
         print_values(p, op->operand, op->noperands);
         return;
     case TN_T_atomic_ptr:
+    case TN_T_atomic_load:
     case TN_T_cas_ptr:
         if (op->code == TN_T_atomic_ptr)
             ADD(p, " %s", op->fn == TN_SCALAR_NONE ? "exchange" : tn_scalar_name(op->fn));

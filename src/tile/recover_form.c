@@ -104,9 +104,13 @@ static bool compute_there(recover *R, const tn_tvalue *v)
     const tn_top *op = v->def;
     if (!op)
         return true;
-    if (op->code == TN_T_load)
-        return op->view->padded;
-    if (op->code == TN_T_atomic_ptr || op->code == TN_T_atomic || (op->code == TN_T_load_ptr && op->noperands == 2))
+    if (op->code == TN_T_load) {
+        bool all = op->view->nguards == 0;
+        for (int d = 0; d < op->view->rank && all && !op->view->padded; d++)
+            all = tn_dim_is(op->view->shape[d], TN_TILE_ANY) && recover_there(R, op->subscript[d].value);
+        return op->view->padded || all;
+    }
+    if (op->code == TN_T_atomic_ptr || op->code == TN_T_atomic || op->code == TN_T_atomic_load || (op->code == TN_T_load_ptr && op->noperands == 2))
         return false;
     if (op->nregions)
         return op->code != TN_T_scan && op->code != TN_T_sort;

@@ -80,6 +80,8 @@ static bool gives_present(const tn_top *op)
         return false;
     case TN_T_atomic_ptr:
         return op->noperands == 2 && all_present(op, 0, 2);
+    case TN_T_atomic_load:
+        return op->noperands == 1 && tn_fact_present(op->operand[0]);
     case TN_T_assume:
         return tn_fact_present(op->operand[0]);
     case TN_T_gather:
@@ -155,7 +157,8 @@ static void note_writes(simplifier *s, const tn_top *op)
         note_write(s, op->view->buffer);
     else if (op->code == TN_T_store_ptr)
         note_write(s, tn_fact_root(op->operand[0]));
-    else if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr || op->code == TN_T_fence || op->code == TN_T_asm)
+    else if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr ||
+             op->code == TN_T_fence || op->code == TN_T_asm)
         note_write(s, TN_ROOT_UNKNOWN); /* what other programs wrote is seen after these */
 }
 

@@ -267,7 +267,7 @@ static void work_on_scalars(const tn_rules *rules, tn_top *op)
 /* A mask that is true everywhere goes; `other` goes along if no pointer is absent. */
 static void drop_mask(tn_top *op)
 {
-    int mask = op->code == TN_T_load_ptr ? 1 : 2;
+    int mask = op->code == TN_T_load_ptr || op->code == TN_T_atomic_load ? 1 : 2;
     const tn_number *c = op->noperands > mask ? tn_tile_constant(op->operand[mask]) : NULL;
     bool other = op->code == TN_T_load_ptr && op->noperands == 3;
     if (c && c->u && (!other || tn_fact_present(op->operand[0])))
@@ -297,7 +297,7 @@ tn_tvalue *tn_simplify_op(const tn_rules *rules, tn_top *op)
     if (is_elementwise(op) && op->result->type.rank)
         work_on_scalars(rules, op);
     merge_shapes(op);
-    if (op->code == TN_T_load_ptr || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr)
+    if (op->code == TN_T_load_ptr || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load)
         drop_mask(op);
     return same_value(op);
 }

@@ -157,7 +157,7 @@ struct tn_top {
     bool reverse;             /* scan */
     bool hex;                 /* print: integers in hexadecimal */
     tn_precision precision;   /* dot */
-    const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr: memory order and scope, "acq_rel.gpu" */
+    const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr, atomic_load: memory order and scope, "acq_rel.gpu" */
     const char *label;        /* name by which the schedule speaks of it; NULL: none */
     tn_tblock *block;
     tn_top *prev, *next;
@@ -291,6 +291,8 @@ tn_tvalue *tn_t_addptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *offset);
 tn_tvalue *tn_t_load_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other);
 void tn_t_store_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask);
 tn_tvalue *tn_t_atomic_ptr(tn_tbuilder *b, tn_scalar fn, tn_tvalue *pointer, tn_tvalue *value, tn_tvalue *mask, const char *order);
+/* Loads now, each time that control comes by: other programs may have changed it meanwhile. */
+tn_tvalue *tn_t_atomic_load(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *mask, const char *order);
 tn_tvalue *tn_t_cas_ptr(tn_tbuilder *b, tn_tvalue *pointer, tn_tvalue *expected, tn_tvalue *value, const char *order);
 /* A pointer's bits as i64 and back, or as a pointer to another type: bitcast to a type with `pointer` set or i64. Shape of x. */
 tn_tvalue *tn_t_bitcast_type(tn_tbuilder *b, tn_tvalue *x, tn_ttype element);

@@ -396,6 +396,11 @@ static bool check_atomic_ptr(const verifier *v, const tn_top *op)
     return expect_operands(v, op, 2, 3) && check_pointers(v, op, type_of(op, 1), 2) && expect_result(v, op, *type_of(op, 1)) && check_order(v, op);
 }
 
+static bool check_atomic_load(const verifier *v, const tn_top *op)
+{
+    return expect_operands(v, op, 1, 2) && check_pointers(v, op, &op->result->type, 1) && check_order(v, op);
+}
+
 static bool check_cas_ptr(const verifier *v, const tn_top *op)
 {
     return check_pointers(v, op, type_of(op, 1), 3) && expect_type(v, op, "the new value", type_of(op, 2), type_of(op, 1)) &&
@@ -440,6 +445,8 @@ static bool check_simple(const verifier *v, const tn_top *op)
         return check_atomic(v, op);
     case TN_T_atomic_ptr:
         return check_atomic_ptr(v, op);
+    case TN_T_atomic_load:
+        return check_atomic_load(v, op);
     case TN_T_cas_ptr:
         return check_cas_ptr(v, op);
     case TN_T_map:
@@ -602,7 +609,7 @@ static bool check_aliasing(const verifier *v, const tn_tblock *body, const tn_to
 static bool check_stores(const verifier *v, const tn_tblock *body, const tn_tblock *in)
 {
     for (const tn_top *op = in->first; op; op = op->next) {
-        if (op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr)
+        if (op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr)
             return FAIL(v, op, "a fold's body writes through views alone: its strips run in any order");
         if (op->code == TN_T_store && !check_aliasing(v, body, op))
             return false;

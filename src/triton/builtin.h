@@ -41,6 +41,9 @@ bool tn_t_dtype_argument(tn_tcompiler *c, const tn_ast *at, const tn_py *v, cons
 bool tn_t_propagate_nan(tn_tcompiler *c, const tn_ast *at, const tn_py *v, bool *all);
 bool tn_t_is_static(const tn_py *v, int64_t value); /* a constant integer of this value */
 
+/* ---- poll.c ---- */
+void tn_t_load_anew(tn_tcompiler *c, const tn_top *loop); /* loads by which a finished `while` waits for other programs become volatile */
+
 /* ---- builtin_math.c ---- */
 /* The function on tensors of one type and shape: promotes and broadcasts; select: the first one bool. what: for messages. */
 bool tn_t_map_values(tn_tcompiler *c, const tn_ast *at, const char *what, tn_scalar fn, const tn_py *x, int n, tn_tvalue **out);

@@ -19,7 +19,7 @@ static bool nothing(tn_py *out)
 
 /* ---- options --------------------------------------------------------------------------------------------------------- */
 
-/* Hints have no effect yet, but one that Triton does not know is an error as there. */
+/* A hint that Triton does not know is an error as there. */
 static bool one_of(tn_tcompiler *c, const tn_ast *at, const tn_py *v, const char *what, const char *const *names, int n, const char **out)
 {
     tn_text list = {.arena = &c->session->arena};
@@ -35,13 +35,19 @@ static bool one_of(tn_tcompiler *c, const tn_ast *at, const tn_py *v, const char
     return tn_t_error(c, at, "%s is one of %s, found '%s'", what, list.at, *out);
 }
 
-static bool cache_options(tn_tcompiler *c, const tn_ast *at, const tn_py *modifier, const tn_py *eviction, bool store)
+/* What has an effect is `.cv`, don't cache and fetch again: such a load is volatile. *fresh: NULL for stores. The rest says how long a line is wanted in which
+ * cache, which changes no value. */
+static bool cache_options(tn_tcompiler *c, const tn_ast *at, const tn_py *modifier, const tn_py *eviction, bool *fresh)
 {
+    bool store = !fresh;
     static const char *const load_names[] = {".ca", ".cg", ".cv"}, *const store_names[] = {".wb", ".cg", ".cs", ".wt"};
     static const char *const evictions[] = {"evict_first", "evict_last"};
-    const char *unused;
-    return one_of(c, at, modifier, "cache_modifier", store ? store_names : load_names, store ? 4 : 3, &unused) &&
-           one_of(c, at, eviction, "eviction_policy", evictions, 2, &unused);
+    const char *how, *unused;
+    if (!one_of(c, at, modifier, "cache_modifier", store ? store_names : load_names, store ? 4 : 3, &how))
+        return false;
+    if (fresh)
+        *fresh = how && strcmp(how, ".cv") == 0;
+    return one_of(c, at, eviction, "eviction_policy", evictions, 2, &unused);
 }
 
 static bool padding_option(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_dtype dtype, const char **out)
@@ -207,7 +213,17 @@ static bool boundary_check(tn_tcompiler *c, const tn_ast *at, const tn_py *v, in
 
 /* ---- load ------------------------------------------------------------------------------------------------------------ */
 
-static bool load_block(tn_tcompiler *c, const tn_call *call, tn_py *out)
+static const char volatile_order[] = "acquire.sys"; /* what others stored before what is found is seen after it */
+
+static tn_tvalue *load_lanes(tn_tcompiler *c, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other, bool is_volatile)
+{
+    if (!is_volatile)
+        return tn_t_load_ptr(&c->b, pointer, mask, other);
+    tn_tvalue *x = tn_t_atomic_load(&c->b, pointer, mask, volatile_order);
+    return mask && other ? tn_t_map3(&c->b, TN_S_select, mask, x, other) : x;
+}
+
+static bool load_block(tn_tcompiler *c, const tn_call *call, bool is_volatile, tn_py *out)
 {
     const tn_py_block *block = call->argument[0].block;
     tn_ttype type = block_tile(block);
@@ -222,7 +238,7 @@ static bool load_block(tn_tcompiler *c, const tn_call *call, tn_py *out)
     block_indices(c, block, block->offset, index);
     block_addresses(c, block, index, checked, &type, &pointer, &mask);
     bool padded = mask && padding && *padding;
-    return done(out, tn_t_load_ptr(&c->b, pointer, mask, padded ? padding_tile(c, &type, strcmp(padding, "nan") == 0) : NULL));
+    return done(out, load_lanes(c, pointer, mask, padded ? padding_tile(c, &type, strcmp(padding, "nan") == 0) : NULL, is_volatile));
 }
 
 /* The value of masked lanes, of the pointers' shape. */
@@ -255,11 +271,12 @@ bool tn_bi_load(tn_tcompiler *c, const tn_call *call, tn_py *out)
     const tn_ast *at = call->node;
     const tn_py *a = call->argument;
     tn_tvalue *pointer, *mask, *other;
-    bool is_volatile;
-    if (!cache_options(c, at, &a[5], &a[6], false) || !tn_t_constant_bool(c, at, &a[7], "volatile", &is_volatile))
+    bool is_volatile, fresh;
+    if (!cache_options(c, at, &a[5], &a[6], &fresh) || !tn_t_constant_bool(c, at, &a[7], "volatile", &is_volatile))
         return false;
+    is_volatile |= fresh;
     if (a[0].kind == TN_PY_BLOCK_POINTER)
-        return load_block(c, call, out);
+        return load_block(c, call, is_volatile, out);
     if (a[0].kind == TN_PY_DESCRIPTOR)
         return tn_t_error(c, at, "a tensor descriptor is loaded by descriptor.load([offsets])");
     if (!pointer_argument(c, at, &a[0], "what is loaded from", &pointer))
@@ -274,7 +291,7 @@ bool tn_bi_load(tn_tcompiler *c, const tn_call *call, tn_py *out)
         return false;
     if (mask)
         mask = tn_t_stretch(c, mask, &pointer->type);
-    return done(out, tn_t_load_ptr(&c->b, pointer, mask, other));
+    return done(out, load_lanes(c, pointer, mask, other, is_volatile));
 }
 
 /* ---- store ----------------------------------------------------------------------------------------------------------- */
@@ -315,7 +332,7 @@ bool tn_bi_store(tn_tcompiler *c, const tn_call *call, tn_py *out)
     const tn_ast *at = call->node;
     const tn_py *a = call->argument;
     tn_tvalue *pointer, *value, *mask;
-    if (!cache_options(c, at, &a[4], &a[5], true))
+    if (!cache_options(c, at, &a[4], &a[5], NULL))
         return false;
     if (a[0].kind == TN_PY_BLOCK_POINTER)
         return store_block(c, call, out);
@@ -437,12 +454,13 @@ bool tn_bi_load_descriptor(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_py_block *block;
     tn_tvalue *pointer, *mask;
+    bool fresh = false;
     if (!descriptor_argument(c, call->node, &call->argument[0], &block) ||
-        (call->n > 2 && !cache_options(c, call->node, &call->argument[2], &call->argument[3], false)) ||
+        (call->n > 2 && !cache_options(c, call->node, &call->argument[2], &call->argument[3], &fresh)) ||
         !descriptor_addresses(c, call->node, block, &call->argument[1], &pointer, &mask))
         return false;
     tn_ttype type = block_tile(block);
-    return done(out, tn_t_load_ptr(&c->b, pointer, mask, padding_tile(c, &type, block->nan_padding)));
+    return done(out, load_lanes(c, pointer, mask, padding_tile(c, &type, block->nan_padding), fresh));
 }
 
 bool tn_bi_store_descriptor(tn_tcompiler *c, const tn_call *call, tn_py *out)

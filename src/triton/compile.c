@@ -832,6 +832,8 @@ static bool run_loop(tn_tcompiler *c, loop *l)
     c->regions--;
     if (never)
         return true;
+    if (l->is_while)
+        tn_t_load_anew(c, l->op);
     tn_scope after = c->frame->scope;
     c->frame->scope = copy_scope(c, &scope);
     loop_results(c, l, &after);

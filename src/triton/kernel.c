@@ -351,7 +351,7 @@ static void follow_region(roots *r, tn_top *op, int region, tn_tvalue *args, int
 
 static void follow_op(roots *r, tn_top *op)
 {
-    bool loads = op->code == TN_T_load_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;
+    bool loads = op->code == TN_T_load_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr;
     bool writes = op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;
     int n = op->nresults;
     uint64_t all = 0;

@@ -940,3 +940,45 @@ def test_example(name):
 
 def test_one_version():
     assert f'version = "{tenon.__version__}"' in (PACKAGE / "pyproject.toml").read_text()
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def wait_plainly(flag, turns, out):
+    n = 0
+    while tl.load(flag) != 7:
+        n += 1
+    tl.store(turns, n)
+    tl.store(out, tl.load(out + 1) + 1)
+
+
+@triton.jit
+def wait_by_a_copy(flag, turns, out):
+    seen = tl.load(flag + tl.arange(0, 2), cache_modifier=".cg")
+    while tl.max(seen) != 7:
+        seen = tl.load(flag + tl.arange(0, 2), mask=tl.arange(0, 2) < 1, other=0, volatile=True)
+    tl.store(out, tl.load(out + 1) + 1)
+
+
+@pytest.mark.parametrize("kernel", [wait_plainly, wait_by_a_copy])
+def test_a_loop_sees_what_others_store(kernel):
+    flag, turns, out = zeros(2), zeros(1), zeros(2)
+    kernel.warmup(flag, turns, out, grid=(1,))
+    thread = threading.Thread(target=lambda: kernel[(1,)](flag, turns, out), daemon=True)
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    out[1] = 41
+    flag[0] = 7
+    thread.join(20)
+    assert not thread.is_alive() and out[0] == 42
+
+
+def test_loads_of_now():
+    for kernel in wait_plainly, wait_by_a_copy:
+        text = kernel.warmup(zeros(2), zeros(1), zeros(2), grid=(1,)).asm["tile"]
+        assert text.count("atomic_load") == 1 and "acquire.sys" in text
+    ptx = wait_plainly.warmup(zeros(2), zeros(1), zeros(2), grid=(1,), machine="sm_80").asm["ptx"]
+    assert ptx.count("ld.volatile.global") == 1

@@ -157,7 +157,7 @@ static void test_build_threaded(void **state)
     tn_l_alloc_shared(&b, "u", TN_F16, 3, 2);
     tn_l_store(&b, s, t, tn_l_load(&b, x, t, 1, NULL, NULL), NULL);
     tn_l_barrier(&b);
-    tn_l_fence(&b);
+    tn_l_fence(&b, TN_SCOPE_GPU);
     tn_lvalue *y = tn_l_load(&b, s, t, 1, NULL, NULL);
     assert_ptr_equal(tn_l_lane_xor(&b, y, 0), y);
     y = tn_l_lane_at(&b, tn_l_lane_xor(&b, y, 16), t);

@@ -1111,6 +1111,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     case TN_T_atomic:
     case TN_T_atomic_ptr:
+    case TN_T_atomic_load:
     case TN_T_cas_ptr:
         lower_atomic(L, b, op);
         return;

@@ -186,10 +186,7 @@ void lower_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     /* Without cuts where the old values are wanted: those that are not there are 0. */
     open_nest(L, &in, op->code == TN_T_atomic ? op->result : op->operand[0], !old && op->code != TN_T_atomic && mask >= 0 ? op->operand[mask] : NULL, -1, idx);
     access a = lower_atomic_access(L, &in, op, idx, x);
-    if (op->code == TN_T_cas_ptr)
-        was = tn_l_cas(&in, memory, a.offset, x[0].value, x[1].value, a.exists);
-    else
-        was = tn_l_atomic(&in, op->fn, memory, a.offset, x[0].value, a.exists);
+    was = lower_do_atomic(&in, op, memory, a.offset, x, a.exists);
     if (old)
         tn_l_store(&in, old->buffer, lower_place_offset(&in, old, type->rank, idx), was, NULL);
     lower_close(L, s);

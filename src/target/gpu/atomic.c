@@ -17,19 +17,26 @@ static order order_of(const tn_top *op, bool used)
     const char *text = op->text ? op->text : "acq_rel";
     if (op->code == TN_T_atomic) /* by whose old values nobody steers, it adds something up */
         return (order){used, used};
-    return (order){.release = strncmp(text, "acq_rel", 7) == 0 || strncmp(text, "release", 7) == 0,
+    return (order){.release = op->code != TN_T_atomic_load && (strncmp(text, "acq_rel", 7) == 0 || strncmp(text, "release", 7) == 0),
                    .acquire = used && strncmp(text, "acq", 3) == 0}; /* who does not look at what was there knows of nobody */
+}
+
+/* A program is a CTA: what its own threads see of each other barriers see to. */
+static void fence(tn_lbuilder *b, tn_lscope scope)
+{
+    if (scope != TN_SCOPE_CTA)
+        tn_l_fence(b, scope);
 }
 
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->result->type;
-    bool view = op->code == TN_T_atomic, used = lower_is_used(L, op);
+    bool view = op->code == TN_T_atomic, loads = op->code == TN_T_atomic_load, used = lower_is_used(L, op);
     order o = order_of(op, used);
     tn_layout layout;
     nest n;
     element x[2];
-    if (!gpu_sink_layout(L, op->operand[!view], &layout))
+    if (!gpu_sink_layout(L, op->operand[!view && !loads], &layout))
         return;
     place *old = used ? gpu_new_place(L, b, type, &layout, "old") : NULL, *there = NULL;
     if (used) {
@@ -39,17 +46,14 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     gpu_prepare_access(L, b, op, &layout);
     if (o.release) {
         gpu_order(L, b, true, false);
-        tn_l_fence(b);
+        fence(b, lower_scope_of(op));
     }
-    gpu_touch_global(L, b, lower_accessed(L, op), op, &layout, true);
+    gpu_touch_global(L, b, lower_accessed(L, op), op, &layout, !loads);
     tn_lbuilder in = *b;
     gpu_open(L, &in, &layout, &n);
     access a = lower_atomic_access(L, &in, op, n.idx, x);
     tn_lvalue *memory = view ? L->buffer[op->view->buffer] : lower_pointed_memory(L, op), *mask = lower_and(&in, gpu_owns(L, &layout), a.exists), *was;
-    if (op->code == TN_T_cas_ptr)
-        was = tn_l_cas(&in, memory, a.offset, x[0].value, x[1].value, mask);
-    else
-        was = tn_l_atomic(&in, op->fn, memory, a.offset, x[0].value, mask);
+    was = lower_do_atomic(&in, op, memory, a.offset, x, mask);
     if (old) {
         tn_l_store(&in, gpu_registers(old), n.reg, was, NULL);
         if (a.exists)
@@ -58,7 +62,7 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     gpu_close(L, &n);
     if (o.acquire) {
-        tn_l_fence(b);
+        fence(b, lower_scope_of(op));
         gpu_order(L, b, false, true);
     }
     if (!old)
@@ -72,5 +76,5 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
 void gpu_fence(lower *L, tn_lbuilder *b)
 {
     gpu_order(L, b, true, true);
-    tn_l_fence(b);
+    tn_l_fence(b, TN_SCOPE_GPU);
 }

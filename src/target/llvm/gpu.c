@@ -135,6 +135,12 @@ void tn_emit_barrier(tn_emitter *e)
         tn_emit_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL, 0);
 }
 
+void tn_emit_gpu_fence(tn_emitter *e, tn_lscope scope)
+{
+    static const char *const names[] = {[TN_SCOPE_GPU] = "llvm.nvvm.membar.gl", [TN_SCOPE_CTA] = "llvm.nvvm.membar.cta", [TN_SCOPE_SYS] = "llvm.nvvm.membar.sys"};
+    tn_emit_intrinsic(e, names[scope], NULL, 0, NULL, 0);
+}
+
 /* A 32-bit word of another lane. */
 static LLVMValueRef other_word(tn_emitter *e, const tn_lop *op, LLVMValueRef word)
 {

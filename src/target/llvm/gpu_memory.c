@@ -135,3 +135,21 @@ void tn_emit_guarded_store(tn_emitter *e, const tn_guarded *g, LLVMValueRef valu
         call_text(e, &text, &constraints, LLVMVoidTypeInContext(e->context), args, (unsigned)(before + c.registers), true);
     }
 }
+
+LLVMValueRef tn_emit_scoped_atomic(tn_emitter *e, tn_lscope scope, const char *what, LLVMTypeRef type, LLVMValueRef *args, unsigned nargs)
+{
+    bool real = LLVMGetTypeKind(type) == LLVMFloatTypeKind || LLVMGetTypeKind(type) == LLVMDoubleTypeKind;
+    uint64_t bits = real ? LLVMGetTypeKind(type) == LLVMFloatTypeKind ? 32 : 64 : LLVMGetIntTypeWidth(type);
+    const char *letter = real ? bits == 32 ? "f" : "d" : bits == 16 ? "h" : bits == 32 ? "r" : "l";
+    tn_text text = {.arena = &e->session->arena}, constraints = {.arena = &e->session->arena};
+    tn_text_add(&text, "atom.relaxed.%s.global.%s $0, [$1]", scope == TN_SCOPE_SYS ? "sys" : "cta", what);
+    tn_text_add(&constraints, "=%s,l", letter);
+    for (unsigned i = 1; i < nargs; i++) {
+        tn_text_add(&text, ", $%u", i + 1);
+        tn_text_add(&constraints, ",%s", letter);
+    }
+    tn_text_add(&text, ";");
+    tn_text_add(&constraints, ",~{memory}");
+    args[0] = LLVMBuildPtrToInt(e->builder, args[0], tn_emit_int_type(e, 64, 1), "");
+    return call_text(e, &text, &constraints, type, args, nargs, true);
+}

@@ -88,6 +88,7 @@ LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, 
 LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
 LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op);
 void tn_emit_barrier(tn_emitter *e);
+void tn_emit_gpu_fence(tn_emitter *e, tn_lscope scope);
 /* The operand of a lane_xor or lane_at as another lane has it. */
 LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op);
 /* gpu_memory.c: memory that a thread touches only under a condition, an i1, without a branch. */
@@ -99,6 +100,9 @@ typedef struct tn_guarded {
 } tn_guarded;
 LLVMValueRef tn_emit_guarded_load(tn_emitter *e, const tn_guarded *guarded, LLVMValueRef other); /* of the type of `other`, which is its value otherwise */
 void tn_emit_guarded_store(tn_emitter *e, const tn_guarded *guarded, LLVMValueRef value);
+/* A relaxed atomic of global memory that has a scope in its name, of 16, 32 or 64 bits: `what` is the end of the instruction, "cas.b32"; args: the address, then
+ * values of `type`, which it gives too. */
+LLVMValueRef tn_emit_scoped_atomic(tn_emitter *e, tn_lscope scope, const char *what, LLVMTypeRef type, LLVMValueRef *args, unsigned nargs);
 /* gpu_machine.c: an instruction by name. */
 void tn_emit_gpu_machine(tn_emitter *e, const tn_lop *op);
 /* Makes the programs of the grid [*lo, hi) by *step those of this CTA. */

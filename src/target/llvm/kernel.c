@@ -339,7 +339,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_trap: emit_trap(e, op); break;
     case TN_L_print: emit_print(e, op); break;
     case TN_L_barrier: tn_emit_barrier(e); break;
-    case TN_L_fence: tn_emit_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); break;
+    case TN_L_fence: tn_emit_gpu_fence(e, op->scope); break;
     case TN_L_machine: tn_emit_gpu_machine(e, op); break;
     case TN_L_yield: break; /* emit_while reads it */
     case TN_L_alloc:
@@ -348,6 +348,7 @@ static void emit_op(tn_emitter *e, const tn_lop *op)
     case TN_L_store:
     case TN_L_scatter:
     case TN_L_atomic:
+    case TN_L_atomic_load:
     case TN_L_cas:
     case TN_L_prefetch: tn_emit_memory_op(e, op); break;
     default: e->values[op->result->id] = emit_value_op(e, op); break;

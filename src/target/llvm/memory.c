@@ -10,6 +10,7 @@ typedef struct access {
     int lanes;
     LLVMValueRef base, offset, value, mask, other; /* absent ones NULL */
     bool stream;
+    tn_lscope scope; /* of an atomic that says it in its name: CTA or SYS */
 } access;
 
 static LLVMValueRef operand_or_null(const tn_emitter *e, const tn_lop *op, int i)
@@ -19,7 +20,7 @@ static LLVMValueRef operand_or_null(const tn_emitter *e, const tn_lop *op, int i
 
 static access take_apart(const tn_emitter *e, const tn_lop *op)
 {
-    bool loads = op->code == TN_L_load || op->code == TN_L_gather;
+    bool loads = op->code == TN_L_load || op->code == TN_L_gather || op->code == TN_L_atomic_load;
     access a = {.buffer = op->operand[0], .offset_value = op->operand[1], .dtype = op->operand[0]->type.dtype};
     a.lanes = loads ? op->result->type.lanes : op->operand[2]->type.lanes;
     a.base = tn_emit_value(e, a.buffer);
@@ -29,6 +30,7 @@ static access take_apart(const tn_emitter *e, const tn_lop *op)
     a.mask_value = a.mask ? op->operand[loads ? 2 : 3] : NULL;
     a.other = loads ? operand_or_null(e, op, 3) : NULL;
     a.stream = op->stream && !e->machine->gpu;
+    a.scope = e->machine->gpu && a.buffer->type.space == TN_SPACE_GLOBAL ? op->scope : TN_SCOPE_GPU;
     return a;
 }
 
@@ -571,9 +573,21 @@ static void emit_scatter(tn_emitter *e, const access *a)
 /* Every atomic is sequentially consistent: kernels build locks and counters of them, and no CPU makes much of a weaker order here. */
 static const LLVMAtomicOrdering order = LLVMAtomicOrderingSequentiallyConsistent;
 
+/* The end of a scoped instruction's name: "add" of unsigned 32 bits is "add.u32". */
+static const char *instruction_of(tn_emitter *e, const char *name, char kind, tn_dtype dtype)
+{
+    return tn_format(&e->session->arena, "%s.%c%d", name, kind, tn_dtype_bits(dtype));
+}
+
 /* Stores `wanted` where `seen` is, both as bits; what is there and whether it did. */
 static LLVMValueRef compare_exchange(tn_emitter *e, const access *a, LLVMValueRef at, LLVMValueRef seen, LLVMValueRef wanted)
 {
+    if (a->scope != TN_SCOPE_GPU) {
+        LLVMTypeRef bits = LLVMTypeOf(seen), parts[2] = {bits, tn_emit_int_type(e, 1, 1)};
+        LLVMValueRef old = tn_emit_scoped_atomic(e, a->scope, instruction_of(e, "cas", 'b', a->dtype), bits, (LLVMValueRef[]){at, seen, wanted}, 3);
+        LLVMValueRef none = LLVMGetUndef(LLVMStructTypeInContext(e->context, parts, 2, false));
+        return LLVMBuildInsertValue(e->builder, LLVMBuildInsertValue(e->builder, none, old, 0, ""), LLVMBuildICmp(e->builder, LLVMIntEQ, old, seen, ""), 1, "");
+    }
     LLVMValueRef pair = LLVMBuildAtomicCmpXchg(e->builder, at, seen, wanted, order, order, false);
     LLVMSetAlignment(pair, alignment(a->dtype));
     return pair;
@@ -626,8 +640,34 @@ static LLVMValueRef from_bits(tn_emitter *e, const access *a, LLVMValueRef bits)
     return from_memory(e, a, LLVMBuildBitCast(e->builder, bits, tn_emit_memory_type(e, a->dtype, 1), ""));
 }
 
+/* Of 32 or 64 bits; NULL: there is none. */
+static LLVMValueRef scoped_lane(tn_emitter *e, const access *a, tn_scalar fn, LLVMValueRef at)
+{
+    static const struct {
+        tn_scalar fn;
+        const char *name;
+        char kind; /* 0: s or u */
+    } rows[] = {{TN_S_add, "add", 'u'}, {TN_S_and, "and", 'b'}, {TN_S_or, "or", 'b'}, {TN_S_xor, "xor", 'b'}, {TN_S_max, "max", 0}, {TN_S_min, "min", 0}};
+    LLVMValueRef args[2] = {at, a->value};
+    if (tn_dtype_bits(a->dtype) < 32 || !tn_is_integer(a->dtype))
+        return NULL;
+    if (fn == TN_S_sub) {
+        args[1] = LLVMBuildNeg(e->builder, a->value, "");
+        fn = TN_S_add;
+    }
+    for (size_t i = 0; i < TN_COUNT(rows); i++)
+        if (rows[i].fn == fn)
+            return tn_emit_scoped_atomic(e, a->scope, instruction_of(e, rows[i].name, rows[i].kind ? rows[i].kind : tn_is_unsigned(a->dtype) ? 'u' : 's', a->dtype),
+                                         LLVMTypeOf(a->value), args, 2);
+    return NULL;
+}
+
 static LLVMValueRef exchange_lane(tn_emitter *e, const access *a, LLVMValueRef at)
 {
+    if (a->scope != TN_SCOPE_GPU && tn_dtype_bits(a->dtype) >= 32) {
+        LLVMValueRef args[2] = {at, as_bits(e, a, a->value)};
+        return from_bits(e, a, tn_emit_scoped_atomic(e, a->scope, instruction_of(e, "exch", 'b', a->dtype), LLVMTypeOf(args[1]), args, 2));
+    }
     LLVMValueRef old = LLVMBuildAtomicRMW(e->builder, LLVMAtomicRMWBinOpXchg, at, as_bits(e, a, a->value), order, false);
     LLVMSetAlignment(old, alignment(a->dtype));
     return from_bits(e, a, old);
@@ -645,6 +685,11 @@ static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LL
     LLVMAtomicRMWBinOp native;
     if (fn == TN_SCALAR_NONE)
         return exchange_lane(e, a, at);
+    if (a->scope != TN_SCOPE_GPU && adds_there(e, a, fn))
+        return tn_emit_scoped_atomic(e, a->scope, instruction_of(e, "add", 'f', a->dtype), LLVMTypeOf(a->value), (LLVMValueRef[]){at, a->value}, 2);
+    LLVMValueRef scoped = a->scope != TN_SCOPE_GPU ? scoped_lane(e, a, fn, at) : NULL;
+    if (scoped)
+        return scoped;
     if (adds_there(e, a, fn))
         native = LLVMAtomicRMWBinOpFAdd;
     else if (!tn_is_integer(a->dtype) || !native_atomic(fn, tn_is_unsigned(a->dtype), &native))
@@ -654,13 +699,35 @@ static LLVMValueRef atomic_lane(tn_emitter *e, const access *a, tn_scalar fn, LL
     return old;
 }
 
-static bool has_atomics(tn_dtype dtype) { return tn_dtype_bits(dtype) >= 8 && !tn_is_complex(dtype); }
+static bool has_atomics(const access *a)
+{
+    return tn_dtype_bits(a->dtype) >= (a->scope != TN_SCOPE_GPU ? 16 : 8) && !tn_is_complex(a->dtype);
+}
+
+/* As others see memory at this moment: of one piece, each time. */
+static LLVMValueRef emit_atomic_load(tn_emitter *e, const access *a)
+{
+    LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
+    if (tn_dtype_bits(a->dtype) < 8 || tn_is_complex(a->dtype))
+        return tn_emit_refuse(e, type, "a volatile load of %s", tn_dtype_text(a->dtype));
+    LLVMValueRef at = address(e, a);
+    branch br = {NULL, NULL};
+    if (a->mask)
+        br = begin_if(e, a->mask);
+    LLVMValueRef bits = LLVMBuildLoad2(e->builder, tn_emit_int_type(e, tn_dtype_bits(a->dtype), 1), at, "");
+    LLVMSetAlignment(bits, alignment(a->dtype));
+    LLVMSetVolatile(bits, true); /* PTX: seen by all of the system */
+    if (!e->machine->gpu)
+        LLVMSetOrdering(bits, LLVMAtomicOrderingAcquire);
+    LLVMValueRef x = from_bits(e, a, bits);
+    return a->mask ? end_if(e, br, x, LLVMConstNull(type)) : x;
+}
 
 static LLVMValueRef emit_cas(tn_emitter *e, const tn_lop *op, const access *a)
 {
     LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
     LLVMValueRef mask = operand_or_null(e, op, 4), wanted = tn_emit_value(e, op->operand[3]), at = address(e, a);
-    if (!has_atomics(a->dtype))
+    if (!has_atomics(a))
         return tn_emit_refuse(e, type, "cas of %s", tn_dtype_text(a->dtype));
     branch br = {NULL, NULL};
     if (mask)
@@ -674,7 +741,7 @@ static LLVMValueRef emit_atomic(tn_emitter *e, const access *a, tn_scalar fn)
 {
     LLVMTypeRef type = tn_emit_type(e, a->dtype, 1);
     bool two = fn == TN_SCALAR_NONE || (tn_scalar_arity(fn) == 2 && tn_scalar_result(fn, a->dtype) == a->dtype);
-    if (a->lanes > 1 || !has_atomics(a->dtype) || !two)
+    if (a->lanes > 1 || !has_atomics(a) || !two)
         return tn_emit_refuse(e, type, "atomic %s on %d lanes of %s", fn == TN_SCALAR_NONE ? "exchange" : tn_scalar_name(fn), a->lanes,
                               tn_dtype_text(a->dtype));
     LLVMValueRef at = address(e, a);
@@ -716,6 +783,7 @@ void tn_emit_memory_op(tn_emitter *e, const tn_lop *op)
     case TN_L_gather: result = nibbles ? load_nibbles(e, &a) : emit_gather(e, &a); break;
     case TN_L_store: nibbles ? store_nibbles(e, &a) : emit_store(e, &a); break;
     case TN_L_scatter: nibbles ? store_nibbles(e, &a) : emit_scatter(e, &a); break;
+    case TN_L_atomic_load: result = emit_atomic_load(e, &a); break;
     case TN_L_cas: result = emit_cas(e, op, &a); break;
     default: result = emit_atomic(e, &a, op->fn); break;
     }

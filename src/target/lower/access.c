@@ -63,7 +63,7 @@ int lower_accessed(const lower *L, const tn_top *op)
 {
     if (op->view)
         return op->view->buffer;
-    return op->code == TN_T_load_ptr || lower_writes_memory(op) ? lower_root(L, op->operand[0]) : LOWER_NOTHING;
+    return op->code == TN_T_load_ptr || op->code == TN_T_atomic_load || lower_writes_memory(op) ? lower_root(L, op->operand[0]) : LOWER_NOTHING;
 }
 
 static bool is_local(const lower *L, int buffer) { return buffer >= 0 && L->kernel->buffers.at[buffer].mode == TN_LOCAL; }
@@ -88,7 +88,7 @@ bool lower_writes(const lower *L, const tn_top *op, int buffer)
 
 bool lower_synchronises(const tn_top *op)
 {
-    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr || op->code == TN_T_fence)
+    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr || op->code == TN_T_fence)
         return true;
     for (int r = 0; r < op->nregions; r++)
         for (const tn_top *in = op->region[r]->first; in; in = in->next)

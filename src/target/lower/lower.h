@@ -167,6 +167,9 @@ tn_lvalue *lower_pointed_memory(lower *L, const tn_top *op);
 int lower_mask_operand(const tn_top *op); /* -1: none */
 /* Of an atomic or a compare and swap: where it is done, and its values x. */
 access lower_atomic_access(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx, element *x);
+/* Does it to one element (x: what lower_atomic_access gave), under a mask or not; gives the old value. */
+tn_lvalue *lower_do_atomic(tn_lbuilder *b, const tn_top *op, tn_lvalue *memory, tn_lvalue *offset, const element *x, tn_lvalue *mask);
+tn_lscope lower_scope_of(const tn_top *op); /* of an atomic */
 /* Does an element of a load or atomic that lies in a place exist? NULL: surely. */
 tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx);
 void lower_program_numbers(lower *L, tn_lbuilder *b, tn_lvalue **out); /* three, x first */

@@ -325,7 +325,7 @@ static tn_lvalue *unless_true(tn_lvalue *x)
 
 int lower_mask_operand(const tn_top *op)
 {
-    int i = op->code == TN_T_load_ptr ? 1 : op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr ? 2 : op->noperands;
+    int i = op->code == TN_T_load_ptr || op->code == TN_T_atomic_load ? 1 : op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr ? 2 : op->noperands;
     return i < op->noperands ? i : -1;
 }
 
@@ -378,7 +378,7 @@ access lower_atomic_access(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
 {
     bool view = op->code == TN_T_atomic;
     access a = view ? lower_resolve(L, b, op, idx) : lower_pointed(L, b, op, idx);
-    int n = op->code == TN_T_cas_ptr ? 2 : 1;
+    int n = op->code == TN_T_cas_ptr ? 2 : op->code == TN_T_atomic_load ? 0 : 1;
     for (int i = 0; i < n; i++) {
         x[i] = lower_element(L, b, op->operand[!view + i], idx);
         a.exists = lower_and(b, a.exists, x[i].present);
@@ -386,12 +386,31 @@ access lower_atomic_access(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     return a;
 }
 
+tn_lscope lower_scope_of(const tn_top *op)
+{
+    const char *scope = op->text ? strchr(op->text, '.') : NULL;
+    return !scope ? TN_SCOPE_GPU : strcmp(scope, ".sys") == 0 ? TN_SCOPE_SYS : strcmp(scope, ".cta") == 0 ? TN_SCOPE_CTA : TN_SCOPE_GPU;
+}
+
+tn_lvalue *lower_do_atomic(tn_lbuilder *b, const tn_top *op, tn_lvalue *memory, tn_lvalue *offset, const element *x, tn_lvalue *mask)
+{
+    tn_lvalue *was;
+    if (op->code == TN_T_cas_ptr)
+        was = tn_l_cas(b, memory, offset, x[0].value, x[1].value, mask);
+    else if (op->code == TN_T_atomic_load)
+        was = tn_l_atomic_load(b, memory, offset, mask);
+    else
+        was = tn_l_atomic(b, op->fn, memory, offset, x[0].value, mask);
+    was->def->scope = lower_scope_of(op);
+    return was;
+}
+
 tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     element x[2];
     if (op->code == TN_T_load)
         return op->view->padded ? NULL : lower_resolve(L, b, op, idx).exists;
-    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr)
+    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr)
         return lower_atomic_access(L, b, op, idx, x).exists;
     if (op->code != TN_T_load_ptr)
         return NULL;
