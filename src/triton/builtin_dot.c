@@ -253,6 +253,9 @@ static tn_tvalue *swap_last(tn_tcompiler *c, tn_tvalue *x)
     return tn_t_permute(&c->b, x, axes);
 }
 
+/* Scaled numbers have no more bits than tf32 keeps: those of the format, and 4 of a scale that is no power of two. */
+static bool is_tf32(const format *f, const tn_py *scale) { return f->bits == TN_U8 || !scale->tensor || scale->tensor->type.dtype != TN_F8E4M3; }
+
 bool tn_bi_dot_scaled(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     const tn_ast *at = call->node;
@@ -284,5 +287,6 @@ bool tn_bi_dot_scaled(tn_tcompiler *c, const tn_call *call, tn_py *out)
     }
     if (result != TN_F32 && result != TN_F16 && result != TN_BF16)
         return tn_t_error(c, at, "out_dtype of dot_scaled is fp32, fp16 or bf16, found %s", tn_t_dtype_name(result));
-    return accumulate(c, at, &a[6], tn_t_dot(&c->b, x, y, TN_F32, TN_IEEE), result, out);
+    tn_precision precision = is_tf32(f, &a[1]) && is_tf32(g, &a[4]) ? TN_TF32 : TN_IEEE;
+    return accumulate(c, at, &a[6], tn_t_dot(&c->b, x, y, TN_F32, precision), result, out);
 }

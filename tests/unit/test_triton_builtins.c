@@ -412,6 +412,7 @@ static void precisions(void **state)
         {"tl.dot(x, x)", "ieee", "dot", "precision"},
         {"tl.dot(x, x)", "tf32x3", "precision tf32x3 :", "tf32 :"},
         {"tl.dot(x.to(tl.float16), x.to(tl.float16), input_precision='tf32')", NULL, "dot", "precision"},
+        {"tl.dot_scaled(x.to(tl.bfloat16), None, 'bf16', x.to(tl.bfloat16), None, 'bf16')", "ieee", "precision tf32 :", "tf32x3"},
         {"tl.dot(x.to(tl.float8e4nv), x.to(tl.float8e5), max_num_imprecise_acc=16)", NULL, "f8e4m3fn", "f16"},
     };
     float x[16] = {0};
