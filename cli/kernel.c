@@ -293,7 +293,7 @@ static tn_kernel_options kernel_options(cli *c)
 {
     return (tn_kernel_options){.machine = cli_compile_options(c).machine, .threads = (int)tn_min(c->threads, 1 << 16),
                                .num_warps = (int)tn_min(c->warps, INT32_MAX), .config = (int)tn_min(c->config, INT32_MAX), .debug = c->check, .print_after = c->print_after,
-                               .verify = c->verify};
+                               .verify = c->verify, .apart = 1}; /* each --arg is a buffer of its own */
 }
 
 static const char **argument_texts(const kernel_run *r)

@@ -293,6 +293,8 @@ typedef struct tn_kernel_options {
     const char *cache;       /* folder of compiled kernels; NULL: $TENON_CACHE, else $XDG_CACHE_HOME/tenon, else ~/.cache/tenon; "": none */
     const char *print_after; /* as tn_compile_options */
     int verify;
+    int apart;               /* nonzero promises that no byte is reached by way of two of a launch's pointers. On a GPU threads need not wait for each other then where
+                                loads and stores could meet; a CPU's kernel asks when it runs. Not checked */
 } tn_kernel_options;
 
 /* Compiles a function for one specialisation. arguments: one text a parameter of the function:

@@ -22,6 +22,7 @@ enum {
     SHORT_ELEMENTS = 1024,    /* of several short rows together, at least */
     SHORT_ROWS = 2,           /* of them at least: 0.98 and 1.00 of a copy (softmax, LayerNorm), 4 rows 0.97 and 0.98 */
     ROW_WARPS = 4,            /* of a row that is not short, at least */
+    ROW_SPREAD_WARPS = 8,     /* up to so many have 32 bytes of it a thread, which stay in registers (4096 of bf16: 0.96 to 0.98 of a copy, 64 bytes 0.95 to 0.96) */
     ROW_MOST_WARPS = 32,      /* at most; half where nothing else is loaded, so that two programs share a processor (softmax of 65536: 0.89 of a copy, 32 warps 0.81) */
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
     LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
@@ -204,7 +205,8 @@ static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int
     gpu_tile t = {1, 1, 1};
     int64_t vector = tn_max(VECTOR_BYTES / bytes, 1);
     if (n > SHORT_ROW) {
-        t.warps = (int)within(pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP)), ROW_WARPS, shared ? ROW_MOST_WARPS : ROW_MOST_WARPS / 2);
+        int64_t warps = pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP));
+        t.warps = (int)within(tn_max(warps, tn_min(2 * warps, ROW_SPREAD_WARPS)), ROW_WARPS, shared ? ROW_MOST_WARPS : ROW_MOST_WARPS / 2);
         t.columns = cover_row(n, t.warps * WARP, vector);
         return t;
     }

@@ -441,7 +441,7 @@ static void new_kernel(tn_tcompiler *c, const tn_function *function)
 {
     static const char *const names[][2] = {{"program_z", "grid_z"}, {"program_y", "grid_y"}, {"program_x", "grid_x"}};
     c->kernel = tn_kernel_new(c->session, function->name);
-    c->kernel->overlap = true;
+    c->kernel->overlap = !c->options->apart;
     for (size_t i = 0; i < TN_COUNT(names); i++)
         tn_kernel_grid(c->kernel, names[i][0], tn_dim_symbol(c->session, names[i][1]), tn_extent_const(1));
     c->b = tn_tbuilder_at(c->kernel, c->kernel->body, TN_NO_LOC);

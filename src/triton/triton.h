@@ -34,6 +34,7 @@ typedef struct tn_triton_options {
     int config;                /* which of autotune's configurations; they are numbered from 0 */
     bool debug;                /* device_assert is checked */
     bool gpu;                  /* inline assembly and the like are allowed */
+    bool apart;                /* parameters do not overlap in memory */
 } tn_triton_options;
 
 /* What the kernel takes at launch, in the order of the function's parameters. */

@@ -64,6 +64,15 @@ def row_sum(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def row_sums(x_ptr, out_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Several short rows a program."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + rows[:, None] * n_cols + cols[None, :], mask=(rows[:, None] < n_rows) & (cols[None, :] < n_cols), other=0.0).to(tl.float32)
+    tl.store(out_ptr + rows, tl.sum(x, axis=1), mask=rows < n_rows)
+
+
+@triton.jit
 def column_sum(x_ptr, out_ptr, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr, STRIP: tl.constexpr):
     """Sums of STRIP rows each; the second grid axis walks over strips."""
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)

@@ -78,7 +78,7 @@ class Row:
 class Softmax(Row):
     def launch(self, k, i, o, size):
         block = power(size[1])
-        k.softmax[(size[0],)](o[0], i[0], size[1], BLOCK=block, num_warps=warps_for(block))
+        k.softmax[(size[0],)](o[0], i[0], size[1], BLOCK=block, num_warps=min(16, warps_for(block)))
 
     def reference(self, i, size):
         return [torch.softmax(i[0].double(), 1)]
@@ -112,7 +112,10 @@ class RowSum(Row):
 
     def launch(self, k, i, o, size):
         block = power(size[1])
-        k.row_sum[(size[0],)](i[0], o[0], size[1], BLOCK=block, num_warps=warps_for(block))
+        if block <= 1024:
+            k.row_sums[(cdiv(size[0], 4),)](i[0], o[0], size[0], size[1], ROWS=4, BLOCK=block, num_warps=4)
+        else:
+            k.row_sum[(size[0],)](i[0], o[0], size[1], BLOCK=block, num_warps=warps_for(block))
 
     def reference(self, i, size):
         return [i[0].double().sum(1)]
@@ -167,7 +170,7 @@ class Transpose(Row):
         return [random(*size, dtype=dtype)], [poisoned(size[1], size[0], dtype=dtype)]
 
     def launch(self, k, i, o, size):
-        k.transpose[(cdiv(size[0], 64), cdiv(size[1], 64))](i[0], o[0], size[0], size[1], ROWS=64, COLS=64, num_warps=4)
+        k.transpose[(cdiv(size[0], 64), cdiv(size[1], 128))](i[0], o[0], size[0], size[1], ROWS=64, COLS=128, num_warps=8)
 
     def reference(self, i, size):
         return [i[0].double().t()]

@@ -180,7 +180,9 @@ def test_without_a_gpu(tmp_path):
     ptx = kernel("add", *arguments, "--emit=ptx", "--num-warps=8").stdout
     assert ".target sm_90a" in ptx and ".reqntid 256" in ptx and ".entry add(" in ptx
     assert ".target sm_80" in kernel("add", *arguments, "--emit=asm", "--machine=sm_80").stdout
-    assert "threads 128" in kernel("add", *arguments, "--emit=loop", "--target=cuda").stdout
+    loop = kernel("add", *arguments, "--emit=loop", "--target=cuda").stdout
+    assert "threads 128" in loop and "overlap" not in loop and "readonly" in loop  # each argument is a buffer of its own
+    assert ") overlap" in kernel("add", *arguments, "--emit=loop").stdout
 
 
 @pytest.mark.skipif(not shutil.which("ptxas"), reason="there is no ptxas")

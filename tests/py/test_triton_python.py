@@ -982,3 +982,15 @@ def test_loads_of_now():
         assert text.count("atomic_load") == 1 and "acquire.sys" in text
     ptx = wait_plainly.warmup(zeros(2), zeros(1), zeros(2), grid=(1,), machine="sm_80").asm["ptx"]
     assert ptx.count("ld.volatile.global") == 1
+
+
+def test_tensors_apart():
+    """What lets a kernel on a GPU assume that its tensors do not overlap: storages, not tensors."""
+    torch = pytest.importorskip("torch")
+    from tenon.triton.tensors import apart_on_gpu
+
+    x, y = torch.zeros(64), torch.zeros(64)
+    assert apart_on_gpu((x, y)) and apart_on_gpu((x, 3, None, 1.5, True, y[8:]))
+    assert not apart_on_gpu((x, y, x)) and not apart_on_gpu((x[:8], x[8:]))
+    assert not apart_on_gpu((x, torch.from_dlpack(x[16:])))  # another storage in the same memory
+    assert not apart_on_gpu((x, np.zeros(4)))

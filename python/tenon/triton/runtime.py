@@ -19,7 +19,7 @@ import numpy
 
 from .. import _library as c
 from . import _cuda, driver, language
-from .tensors import ADDRESS, MockTensor, array_types, elements, reader
+from .tensors import ADDRESS, MockTensor, apart_on_gpu, array_types, elements, reader
 from .tools.tensor_descriptor import TensorDescriptor
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "check", "machine", "threads", "stream")
@@ -156,7 +156,7 @@ class _Parameter:
 _LAUNCH = """
 def {name}({parameters}):
 {steps}
-    _tn_key = ({key})
+    _tn_key = ({key}{apart}, )
     _tn_checked = _tn_always
     if _tn_options:
         _tn_key, _tn_checked = _tn_extend(_tn_key, _tn_options)
@@ -209,7 +209,7 @@ def _make_launch(function):
     for p in params:
         if p.packed:
             raise TypeError(f"{function.name}: a kernel that is launched has a fixed number of parameters, found *{p.name}")
-    scope = {"_tn_always": _CHECK, "_tn_array": numpy.ndarray, "_tn_at": ctypes.c_void_p.from_address, "_tn_check": check, "_tn_constant": _constant,
+    scope = {"_tn_always": _CHECK, "_tn_apart": apart_on_gpu, "_tn_array": numpy.ndarray, "_tn_at": ctypes.c_void_p.from_address, "_tn_check": check, "_tn_constant": _constant,
              "_tn_extend": function._extend, "_tn_fail": _fail, "_tn_i32": _I32, "_tn_id": id, "_tn_index": operator.index, "_tn_integer": _integer, "_tn_kernels":
              function._kernels, "_tn_kinds": _kinds, "_tn_new": function._new, "_tn_pack_grid": pack_grid, "_tn_plain": _plain, "_tn_plain_classes": _PLAIN,
              "_tn_run": c.launch, "_tn_run_on_gpu": run_on_gpu, "_tn_types": array_types, "_tn_unaligned": _unaligned}
@@ -220,9 +220,11 @@ def _make_launch(function):
         scope[f"_tn_default_{i}"] = p.default
         parameters.append(p.name if p.default is inspect.Parameter.empty else f"{p.name}=_tn_default_{i}")
     values = "".join(f"v{i}, " for i, p in enumerate(params) if not p.constant)
+    tensors = [i for i, p in enumerate(params) if not p.constant and not p.type]
+    apart = f"k{tensors[0]}[0] == 'c' and _tn_apart(({''.join(f'{params[i].name}, ' for i in tensors)}))" if tensors else "False"  # 'cuda:0|*f32'
     text = _LAUNCH.format(name=function.name, parameters=", ".join([*parameters, "**_tn_options"]), steps="\n".join(_step(i, p) for i, p in enumerate(params)),
                           key="".join(f"k{i}, v{i}, " if p.constant else f"k{i}, " for i, p in enumerate(params)), values=values,
-                          named="{" + ", ".join(f"'{p.name}': {p.name}" for p in params) + "}", arguments="".join(f"{p.name}, " for p in params))
+                          apart=apart, named="{" + ", ".join(f"'{p.name}': {p.name}" for p in params) + "}", arguments="".join(f"{p.name}, " for p in params))
     exec(compile(text, f"<launch of {function.name}>", "exec"), scope)
     return scope[function.name]
 
@@ -480,11 +482,11 @@ class JITFunction(_Callable):
                 value = next(entries)
                 text = text if isinstance(text, str) else "=" + (self._texts().function(value) if text is JITFunction else literal(value))
             texts.append(text)
-        value = dict(next(entries, ()))
+        apart, value = next(entries), dict(next(entries, ()))
         machine = self._machine(value.get("machine"), places)
         debug = value.get("debug") or self.debug or os.environ.get("TRITON_DEBUG", "0") == "1"
         kernel = Compiled(self, texts, c.KernelOptions(machine=machine.encode() if machine else None, threads=value.get("threads") or 0, num_warps=value.get("num_warps") or 0,
-                                                     num_stages=value.get("num_stages") or 0, debug=bool(debug)))
+                                                     num_stages=value.get("num_stages") or 0, debug=bool(debug), apart=apart))
         kernel.options = value
         return kernel
 

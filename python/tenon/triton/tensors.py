@@ -74,6 +74,24 @@ class MockTensor:
         return cls(v) if type(v).__module__ == "torch" and type(v).__name__ == "dtype" else v
 
 
+_NUMBERS = {int, float, bool, type(None)}
+
+
+def apart_on_gpu(values):
+    """No two of PyTorch's tensors among them lie in storages that overlap."""
+    ends = []
+    for v in values:
+        if v.__class__ in _NUMBERS:
+            continue
+        if not hasattr(v, "untyped_storage"):
+            return False
+        storage = v.untyped_storage()
+        start = storage.data_ptr()
+        ends.append((start, start + storage.nbytes()))
+    ends.sort()
+    return all(a[1] <= b[0] for a, b in zip(ends, ends[1:]))
+
+
 def _of_torch(v):
     pointer = v.data_ptr()
     if v.is_cpu:

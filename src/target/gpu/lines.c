@@ -28,14 +28,14 @@ static bool is_low(const scanning *s, const walk *w) { return w->axis == s->axis
 
 /* Neighbours along the axis that one thread has: as many as an access takes where memory lies along it, so that lanes' accesses are neighbours too (twice as many
  * made partial writes of every piece: 0.61 of a copy against 0.96); else what saves steps between lanes. */
-static bool most_neighbours(lower *L, const tn_ttype *type, int axis, int64_t *out)
+static bool most_neighbours(lower *L, const tn_ttype *type, int axis, int64_t each, int64_t *out)
 {
-    enum { MOST_VECTOR = 16, LEAST_VECTOR = 4 };
+    enum { MOST_VECTOR = 16, MOST_CHUNKS = 32 /* of a thread, each with its own steps between lanes */ };
     tn_layout shape;
     if (!gpu_class_layout(L, type, &shape))
         return false;
-    bool lies = tn_layout_column(&shape, shape.reg_bits && shape.col[0] ? 0 : TN_LAYOUT_LANE, axis) == 1;
-    *out = lies ? tn_max(tn_layout_vector(&shape, axis), LEAST_VECTOR) : MOST_VECTOR;
+    bool lies = (shape.reg_bits && tn_layout_column(&shape, 0, axis) == 1) || tn_layout_column(&shape, TN_LAYOUT_LANE, axis) == 1;
+    *out = lies ? tn_min(tn_max(tn_layout_vector(&shape, axis), each / MOST_CHUNKS), MOST_VECTOR) : MOST_VECTOR;
     return true;
 }
 
@@ -46,7 +46,7 @@ static bool scan_layout(lower *L, scanning *s)
     const tn_ttype *type = &s->op->operand[0]->type;
     int order[TN_TILE_RANK], n = 0;
     int64_t extent = type->extent[s->axis].size, each = gpu_elements(type) / (GPU(L)->warps * TN_WARP);
-    if (!most_neighbours(L, type, s->axis, &most))
+    if (!most_neighbours(L, type, s->axis, each, &most))
         return false;
     order[n++] = s->axis;
     for (int a = type->rank - 1; a >= 0; a--)
