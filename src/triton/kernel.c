@@ -426,6 +426,20 @@ static void buffer_modes(tn_kernel *kernel)
         kernel->buffers.at[i].mode = i >= 64 || (r.written >> i & 1) ? TN_READ_WRITE : TN_READ;
 }
 
+static void find_order(void *context, tn_top *op)
+{
+    const unsigned both = TN_T_READS | TN_T_WRITES; /* atomics */
+    *(bool *)context |= (tn_top_traits(op->code) & both) == both || op->code == TN_T_fence;
+}
+
+/* Atomics and fences order what is loaded after what other programs, of other kernels too, have stored: nothing is constant then, whoever stores it. */
+static bool orders_memory(tn_kernel *kernel)
+{
+    bool found = false;
+    tn_tile_walk(kernel->body, find_order, &found);
+    return found;
+}
+
 /* ---- compiling ------------------------------------------------------------------------------------------------------- */
 
 /* The status of the first error after these. */
@@ -441,7 +455,7 @@ static void new_kernel(tn_tcompiler *c, const tn_function *function)
 {
     static const char *const names[][2] = {{"program_z", "grid_z"}, {"program_y", "grid_y"}, {"program_x", "grid_x"}};
     c->kernel = tn_kernel_new(c->session, function->name);
-    c->kernel->overlap = !c->options->apart;
+    c->kernel->overlap = true;
     for (size_t i = 0; i < TN_COUNT(names); i++)
         tn_kernel_grid(c->kernel, names[i][0], tn_dim_symbol(c->session, names[i][1]), tn_extent_const(1));
     c->b = tn_tbuilder_at(c->kernel, c->kernel->body, TN_NO_LOC);
@@ -477,6 +491,7 @@ tn_status tn_triton_compile(tn_triton_module *module, int unit, const char *name
     if (!tn_t_run_kernel(&c))
         return first_status(session, before);
     buffer_modes(c.kernel);
+    c.kernel->overlap = !c.options->apart || orders_memory(c.kernel);
     TN_TRY(tn_tile_verify(c.kernel));
     *out = (tn_triton_kernel){.kernel = c.kernel, .value = b.values.at, .nvalues = b.values.len, .num_warps = c.num_warps, .num_stages = c.num_stages};
     return TN_OK;
