@@ -298,6 +298,30 @@ static void test_ptx(void **state)
     drop(&o);
 }
 
+static bool overlaps(const char *text, const char *name, const char *machine, int apart)
+{
+    opened o = open_text(text);
+    tn_kernel_options options = {.machine = machine, .cache = "", .apart = apart};
+    char *loop;
+    size_t size;
+    assert_int_equal(tn_kernel_emit(o.session, o.module, o.unit, name, add_arguments, 5, &options, TN_STAGE_LOOP, &loop, &size), TN_OK);
+    bool found = strstr(loop, ") overlap") != NULL;
+    tn_free(loop);
+    drop(&o);
+    return found;
+}
+
+/* Pointers that are promised to lie apart let a GPU's kernel take what it only loads for constant; not where atomics order what others store. */
+static void test_apart(void **state)
+{
+    (void)state;
+    static const char counted[] = HEAD "def count(x, y, out, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.atomic_add(out, 1.0)\n"
+                                       "    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)\n";
+    assert_true(overlaps(add_text, "add", "sm_90a", 0) && !overlaps(add_text, "add", "sm_90a", 1));
+    assert_true(overlaps(add_text, "add", "host", 1));
+    assert_true(overlaps(counted, "count", "sm_90a", 1));
+}
+
 int main(void)
 {
     setenv("TENON_PTXAS", "", 1);
@@ -307,6 +331,7 @@ int main(void)
         return fprintf(stderr, "%s\n", dlerror()), 1;
     fake->most_threads = 512;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values), cmocka_unit_test(test_assertions),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_cache), cmocka_unit_test(test_ptx)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_cache), cmocka_unit_test(test_ptx),
+                                       cmocka_unit_test(test_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
