@@ -79,17 +79,17 @@ _NUMBERS = {int, float, bool, type(None)}
 
 def apart_on_gpu(values):
     """No two of PyTorch's tensors among them lie in storages that overlap."""
-    ends = []
-    for v in values:
-        if v.__class__ in _NUMBERS:
-            continue
-        if not hasattr(v, "untyped_storage"):
+    try:
+        spans = [(s.data_ptr(), s.nbytes()) for s in [v.untyped_storage() for v in values if v.__class__ not in _NUMBERS]]
+    except AttributeError:  # another library's
+        return False
+    spans.sort()
+    end = 0
+    for start, size in spans:
+        if start < end:
             return False
-        storage = v.untyped_storage()
-        start = storage.data_ptr()
-        ends.append((start, start + storage.nbytes()))
-    ends.sort()
-    return all(a[1] <= b[0] for a, b in zip(ends, ends[1:]))
+        end = start + size
+    return True
 
 
 def _of_torch(v):
