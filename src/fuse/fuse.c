@@ -334,6 +334,8 @@ static void finish_outputs(fuser *F)
 tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *options, tn_program *out)
 {
     TN_TRY(tn_fuse_check(graph));
+    if (options->target.gpu && !options->no_fusion)
+        fuse_merge_products(session, graph->body);
     if (options->target.gpu)
         fuse_split_reductions(session, graph->body, &options->target);
     tn_arena arena = {.on_oom = session->arena.on_oom};
