@@ -161,12 +161,29 @@ static tn_subscript dim_subscript(const emitter *E, int j)
     return E->axis[j] >= 0 ? tn_sub_block(E->start[j], E->axis[j]) : tn_sub_point(E->start[j]);
 }
 
-/* The clamped run-time index, as an i64 tile or scalar of this phase. */
-static tn_tvalue *dynamic_value(emitter *E, const dynamic_index *dyn)
+static tn_tvalue *raw_index(emitter *E, const dynamic_index *dyn) { return dyn->from ? emit_demand(E, dyn->from) : emit_load(E, dyn->value, dyn->at, NULL); }
+
+static tn_tvalue *clamped(emitter *E, const dynamic_index *dyn, tn_tvalue *index)
 {
-    tn_tvalue *index = dyn->from ? emit_demand(E, dyn->from) : emit_load(E, dyn->value, dyn->at, NULL);
-    index = tn_t_cast(&E->b, index, TN_I64);
-    return tn_t_map3(&E->b, TN_S_clamp, tn_t_index(&E->b, 0), index, tn_t_size(&E->b, dyn->limit));
+    return tn_t_map3(&E->b, TN_S_clamp, tn_t_index(&E->b, 0), tn_t_cast(&E->b, index, TN_I64), tn_t_size(&E->b, dyn->limit));
+}
+
+/* The clamped run-time index, as an i64 tile or scalar of this phase. */
+static tn_tvalue *dynamic_value(emitter *E, const dynamic_index *dyn) { return clamped(E, dyn, raw_index(E, dyn)); }
+
+/* The same as a subscript. What is alike along some axes is not walked there, so that elements may be neighbours along them. */
+static tn_subscript dynamic_subscript(emitter *E, const dynamic_index *dyn)
+{
+    int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5};
+    tn_tvalue *index = raw_index(E, dyn);
+    if (index->def && index->def->code == TN_T_broadcast) {
+        memcpy(axes, index->def->axis, sizeof axes);
+        index = index->def->operand[0];
+    }
+    index = clamped(E, dyn, index);
+    tn_subscript sub = index->type.rank ? tn_sub_index(index, index->type.rank, axes) : tn_sub_point(index);
+    sub.inside = true;
+    return sub;
 }
 
 /* Builds the view and subscripts of one access: a view dim for each group dim that moves it, one for each run-time index. */
@@ -200,13 +217,10 @@ static tn_view *access_view(emitter *E, int arg, const location *l, const fmap *
         const dynamic_index *dyn = m->c[i].dyn;
         if (!dyn)
             continue;
-        tn_tvalue *index = dynamic_value(E, dyn);
-        int axes[TN_TILE_RANK] = {0, 1, 2, 3, 4, 5};
         assert(rank < TN_MAX_RANK);
         shape[rank] = tn_dim_add(s, dyn->limit, tn_dim_const(s, 1));
         stride[rank] = l->stride[i];
-        subs[rank] = index->type.rank ? tn_sub_index(index, index->type.rank, axes) : tn_sub_point(index);
-        subs[rank++].inside = true;
+        subs[rank++] = dynamic_subscript(E, dyn);
     }
     char name[16];
     snprintf(name, sizeof name, "v%zu", E->kernel->views.len);
@@ -906,12 +920,24 @@ typedef struct stride_votes {
     bool store[FUSE_DIMS];
 } stride_votes;
 
+/* Is the place read another one for more than one of the group's dims, or for what an index says? On a GPU such an access counts more than any number of vectors. */
+static bool is_wide(fuser *F, const group *g, const location *l, const fmap *m)
+{
+    int moving = 0;
+    for (int j = 0; j < g->ndims; j++)
+        moving += !tn_dim_is(g->dim[j].extent, 1) && !tn_dim_is(fuse_total_stride(F, l, m, j), 0);
+    for (int i = 0; i < m->rank; i++)
+        moving += m->c[i].dyn != NULL;
+    return moving > 1;
+}
+
 static void vote(void *context, fuser *F, const location *l, const fmap *m, bool store)
 {
     stride_votes *v = context;
+    int weight = fuse_for_gpu(F) && is_wide(F, v->g, l, m) ? FUSE_ARGS : 1;
     for (int j = 0; j < v->g->ndims; j++)
         if (!v->g->dim[j].absorbed && !tn_dim_is(v->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1)) {
-            v->unit[j]++;
+            v->unit[j] += weight;
             v->store[j] |= store;
         }
 }

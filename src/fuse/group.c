@@ -623,6 +623,17 @@ static bool is_in_place_part(const tn_op *concat, int i)
            !op_is_special(v->def);
 }
 
+/* A concatenation of two small parts on a GPU, of which one at least is computed: a launch costs more than looking at each element for where it comes from. */
+static bool is_one_kernel(const fuser *F, const tn_op *concat)
+{
+    enum { SMALL_BYTES = 4 << 20 };
+    int64_t count;
+    size_t bytes;
+    const tn_type *type = &concat->result->type;
+    return fuse_for_gpu(F) && !F->options->no_fusion && concat->noperands == 2 && (is_in_place_part(concat, 0) || is_in_place_part(concat, 1)) && tn_type_count(type, &count) &&
+           tn_dtype_bytes(type->dtype, count, &bytes) && bytes <= SMALL_BYTES;
+}
+
 static void want_parts(fuser *F, const tn_op *concat)
 {
     for (int i = 0; i < concat->noperands; i++)
@@ -653,7 +664,7 @@ static void group_op(fuser *F, const tn_op *op)
     }
     const char *known = tn_map_get(&F->declined, TN_KEY(op));
     note_refusal(F, op, known ? known : why);
-    if (op->code == TN_OP_concatenate) {
+    if (op->code == TN_OP_concatenate && !is_one_kernel(F, op)) {
         want_parts(F, op);
         return;
     }
