@@ -874,6 +874,35 @@ static void convolutions_with_few_tiles_run(void **state)
     check_network(text, "sm_90a", TN_BF16, in, 2, 2);
 }
 
+/* Two products as one, with biases, by slices that are moved. */
+static void merged_products_run(void **state)
+{
+    static const char *const text =
+        "graph @f(%x: f32[3, 2]) {\n  %v = constant dense<[[1, 2], [3, 4]]> : f32[2, 2]\n  %w = constant dense<[[1, 4], [2, 5], [3, 6]]> : f32[3, 2]\n"
+        "  %b = constant dense<[7, 8]> : f32[2]\n  %c = constant dense<[1, -1, 2]> : f32[3]\n  %t = transpose %w, permutation = [1, 0] : f32[2, 3]\n"
+        "  %0 = dot_general %x, %v, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : f32[3, 2]\n"
+        "  %1 = broadcast_in_dim %b, shape = [3, 2], broadcast_dimensions = [1] : f32[3, 2]\n  %2 = add %0, %1 : f32[3, 2]\n  %3 = transpose %2, permutation = [1, 0] : f32[2, 3]\n"
+        "  %4 = dot_general %x, %t, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : f32[3, 3]\n"
+        "  %5 = broadcast_in_dim %c, shape = [3, 3], broadcast_dimensions = [1] : f32[3, 3]\n  %6 = add %5, %4 : f32[3, 3]\n"
+        "  %7 = slice %6, start = [0, 0], limit = [2, 3], strides = [1, 1] : f32[2, 3]\n  %8 = multiply %3, %7 : f32[2, 3]\n  return %8\n}\n";
+    int64_t shape[2] = {3, 2};
+    DLTensor in[1] = {{.ndim = 2, .shape = shape}};
+    (void)state;
+    check_network(text, "sm_90a", TN_F32, in, 1, 2);
+}
+
+/* A cache with what a step adds: one kernel for both parts. */
+static void small_parts_are_joined(void **state)
+{
+    static const char *const text =
+        "graph @f(%x: bf16[2, 5, 8], %y: bf16[1, 2, 8]) {\n  %0 = transpose %y, permutation = [1, 0, 2] : bf16[2, 1, 8]\n  %1 = negate %0 : bf16[2, 1, 8]\n"
+        "  %2 = concatenate %x, %1, dimension = 1 : bf16[2, 6, 8]\n  return %2\n}\n";
+    int64_t shapes[2][3] = {{2, 5, 8}, {1, 2, 8}};
+    DLTensor in[2] = {{.ndim = 3, .shape = shapes[0]}, {.ndim = 3, .shape = shapes[1]}};
+    (void)state;
+    check_network(text, "sm_90a", TN_BF16, in, 2, 1);
+}
+
 /* Padding is where a row of the operand does not exist; weights and operands in another order are turned, few features are padded. */
 typedef struct convolution_case {
     const char *x, *w, *y, *layouts, *strides, *low, *high, *dilation;
@@ -991,6 +1020,7 @@ int main(void)
         cmocka_unit_test(rows_wait),
         cmocka_unit_test(loops_run),                       cmocka_unit_test(products_with_few_tiles_run),
         cmocka_unit_test(convolutions_with_few_tiles_run),  cmocka_unit_test(convolutions_run),
+        cmocka_unit_test(merged_products_run),             cmocka_unit_test(small_parts_are_joined),
         cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
