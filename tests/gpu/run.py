@@ -227,6 +227,7 @@ class Precise(Matmul):
 
     def __init__(self, dtype, turned, precision="ieee", right=None, limit=2e-3):
         self.dtypes, self.right, self.turned, self.precision, self.limit = [dtype], right or dtype, turned, precision, limit
+        self.big = Matmul.big if dtype == F32 or (turned and dtype != torch.float8_e5m2) else []  # what PyTorch has too
 
     def make(self, size, dtype):
         m, n, k = size
