@@ -27,7 +27,7 @@ enum {
     STRIP_BYTES = 16 << 10,   /* of a row that does not fit, a step: 8 warps of 64 bytes a thread */
     LONG_STRIP_BYTES = 64 << 10, /* where programs are fewer than processors: all threads that one can have */
     PART_BYTES = 128 << 10,   /* of a part of a reduction, at least: two such strips, which cost more than the kernel that the parts need */
-    PARTS_EACH = 16,          /* programs a processor that parts make, of those that any GPU has: 4 warps each. Half of it is enough (2 gave 0.46 of a copy, 4 0.75, 8 1.02) */
+    PARTS_EACH = 16,          /* programs a processor that parts make, of 4 warps: half of the least GPU's is enough (2 gave 0.46 of a copy, 4 0.75, 8 1.02) */
     LINE_BYTES = 128,         /* columns of a tile that is reduced along its rows: one line of memory, at least 32 of them (half a line: 0.92 of a copy, one 1.02) */
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */

@@ -637,7 +637,8 @@ void gpu_let_wait(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int6
         copy_to_shared(L, b, type, p, registers * 32 * GPU(L)->warps, registers);
         p->held->waiting = registers;
     }
-    if (2 * GPU(L)->shared > gpu_most_shared(L) && !L->func->resident) /* one CTA a processor: the assembler may spend its registers (RMSNorm of 65536: 0.79 to 0.95 of a copy) */
+    /* One CTA a processor: the assembler, which does not know of this memory, may spend all registers on it (RMSNorm of 65536 columns: 0.79 to 0.95 of a copy). */
+    if (2 * GPU(L)->shared > gpu_most_shared(L) && !L->func->resident)
         L->func->resident = 1;
     GPU(L)->waits = true;
     p->held->once = true;
