@@ -100,6 +100,15 @@ static tn_tvalue *in_phase(emitter *E, demand *d, int phase, int axis)
     return v->type.rank == 0 ? v : tn_t_broadcast(&E->b, v, emitter_type(E, v->type.dtype), &axis);
 }
 
+tn_tvalue *attend_widen(emitter *E, tn_tvalue *v)
+{
+    tn_dtype wide = fuse_accumulator(v->type.dtype);
+    const tn_top *op = v->def;
+    if (wide == v->type.dtype || !op || op->code != TN_T_broadcast || !op->naxes)
+        return tn_t_cast(&E->b, v, wide);
+    return tn_t_broadcast(&E->b, tn_t_cast(&E->b, op->operand[0], wide), emitter_type(E, wide), op->axis);
+}
+
 tn_tvalue *attend_demand(emitter *E, demand *d)
 {
     const struct attend *t = E->attend;
@@ -240,30 +249,41 @@ static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tval
     return end_keys(E, t, s);
 }
 
+/* Threads of a GPU hold it: it is there in registers as its product's accumulators were. */
+static void keep(emitter *E, tn_tvalue *v, const char *label)
+{
+    if (!fuse_for_gpu(E->F) || v->def->code == TN_T_dot)
+        return;
+    v->def->label = tn_intern_z(E->F->session, label);
+    tn_schedule_set(E->kernel, label, "keep", 1);
+}
+
 static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue *q, tn_tvalue *const *old, tn_tvalue **next)
 {
     tn_tbuilder *b = &E->b;
     tn_tvalue *s = scores(E, a, x, q);
+    keep(E, s, "scores");
     double by = (x->scale ? x->scale : 1) * 1.4426950408889634;
     tn_tvalue *top = tn_t_map2(b, TN_S_max, old[0], reduce_rows(E, s, TN_S_max)), *lowest = number(E, x->sums, -INFINITY);
-    tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *keep;
+    tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *fade;
     if (x->base2) {
         tn_tvalue *c = number(E, x->sums, by), *minus = tn_t_map1(b, TN_S_neg, tn_t_map2(b, TN_S_mul, from, c));
         p = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, s, c, spread(E, minus, x->sums)));
-        keep = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
+        fade = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
     } else {
         p = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, s, spread(E, from, x->sums)));
-        keep = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, old[0], from));
+        fade = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, old[0], from));
     }
+    keep(E, p, "weights");
     next[0] = top;
-    next[1] = tn_t_map3(b, TN_S_fma, old[1], keep, reduce_rows(E, p, TN_S_add));
+    next[1] = tn_t_map3(b, TN_S_fma, old[1], fade, reduce_rows(E, p, TN_S_add));
     tn_dtype type = factor_type(a->values);
     tn_tvalue *weights = tn_t_cast(b, p, type);
     set_axes(E, x->key, x->N, x->column, x->C);
     tn_tvalue *v = factor(E, a->values_demand, 1 - a->weights, type);
     set_axes(E, x->row, x->M, x->column, x->C);
     tn_tvalue *product = tn_t_dot(b, weights, v, x->sums, fuse_precision(E->F, type));
-    next[2] = tn_t_map3(b, TN_S_fma, old[2], spread(E, keep, x->sums), product);
+    next[2] = tn_t_map3(b, TN_S_fma, old[2], spread(E, fade, x->sums), product);
 }
 
 static tn_tvalue *splat(emitter *E, double value, tn_ttype type) { return tn_t_const(&E->b, type, tn_number_from_double(type.dtype, value)); }

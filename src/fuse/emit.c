@@ -491,7 +491,7 @@ static tn_tvalue *emit_point(emitter *E, demand *d)
         tn_tvalue *x[3];
         for (int i = 0; i < op->noperands; i++) {
             x[i] = emit_operand(E, d, i);
-            x[i] = d->wide ? tn_t_cast(&E->b, x[i], fuse_accumulator(x[i]->type.dtype)) : x[i];
+            x[i] = d->wide ? attend_widen(E, x[i]) : x[i];
         }
         return emit_scalar_fn(&E->b, op, x);
     }

@@ -47,6 +47,8 @@ enum {
     TOTAL_COLUMNS = 128,      /* results of a program there, at least: 16 bytes of each part a thread. More warps, or parts by warps, are slower */
     TOTAL_MOST = 512,         /* at most, where there are so many that programs' starts count: */
     TOTAL_EACH = 4,           /* programs a processor */
+    ATTENTION_SUMS = 128,     /* accumulators a thread of both products of an attention */
+    ATTENTION_SHARED = 56 << 10, /* bytes of shared memory besides its keys, values and queries: what the lowering leaves to the rest of such a loop */
     PRODUCT_GROUP = 8,        /* rows of tiles that run side by side: operands of 8 x 16 tiles are read from the L2 */
 };
 
@@ -458,14 +460,23 @@ static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t m
     return within(pow2_ceil(known(d) ? known(d) : LARGE), least, most);
 }
 
+/* 128 rows by 128 keys, what wgmma and the lowering's registers hold; fewer keys where two turns' keys and values, the queries and what else the loop shares would
+ * not fit shared memory, and where the accumulators of both products would not leave registers for the rest: by multiply-adds, factors take some too. */
 fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row)
 {
     const attention *a = g->attention;
-    int64_t bytes = tn_max(tn_dtype_bits(tn_operand(a->values, 0)->type.dtype) / 8, 1), side = bytes > 2 ? PRODUCT_FULL / 2 : PRODUCT_FULL;
-    fuse_attention_tile t = {.M = side_of(F, g, row, FRAGMENT, side), .N = side_of(F, g, a->key, FRAGMENT, side)};
+    int64_t bytes = tn_max(tn_dtype_bits(tn_operand(a->values, 0)->type.dtype) / 8, 1);
+    bool matrix = bytes <= 2;
+    int64_t rows = matrix ? PRODUCT_FULL : PRODUCT_FULL / 2, sums = matrix ? ATTENTION_SUMS : ATTENTION_SUMS / 2;
+    fuse_attention_tile t = {.M = side_of(F, g, row, FRAGMENT, rows), .N = side_of(F, g, a->key, FRAGMENT, rows)};
     t.D = side_of(F, g, a->depth, FRAGMENT, LARGE);
     t.C = side_of(F, g, a->column, FRAGMENT, LARGE);
-    t.warps = (int)within(t.M / FRAGMENT, 1, 8);
+    if (!matrix && t.C > rows)
+        t.M = tn_min(t.M, PRODUCT_LEAST);
+    t.warps = matrix ? (int)within(t.M / FRAGMENT, 1, 8) : 4;
+    while (t.N > PRODUCT_LEAST && (t.M * t.D * bytes + 2 * t.N * (t.D + t.C) * bytes + ATTENTION_SHARED > F->options->target.shared_bytes ||
+                                   t.M * (t.N + t.C) > sums * WARP * t.warps))
+        t.N /= 2;
     return t;
 }
 

@@ -250,6 +250,7 @@ typedef struct fuse_attention_tile {
 /* attend.c */
 fuse_attention_tile fuse_cpu_attention(fuser *F, const group *g, int row);
 void fuse_emit_attention(fuser *F, tn_steps *steps, group *g);
+tn_tvalue *attend_widen(emitter *E, tn_tvalue *v); /* narrow floats in their accumulators' type; what rows or keys share stays so */
 tn_tvalue *attend_demand(emitter *E, demand *d); /* what need not be computed for all scores; NULL: d is computed as it stands */
 
 /* gpu.c: sizes of tiles on a GPU. Dims are the group's; -1: none. */

@@ -218,6 +218,7 @@ typedef struct tn_tile_target {
     int64_t shared;             /* of a GPU: bytes of memory that programs on one of them share */
     bool groups;                /* of a GPU: products of four warps (wgmma) */
     int registers;              /* of a GPU: of 32 bits, of a processor */
+    int64_t shared_bytes;       /* of a GPU: shared memory that a program can have */
 } tn_tile_target;
 
 typedef struct tn_kernel {

@@ -475,6 +475,9 @@ bool gpu_is_worth_keeping(lower *L, const tn_tvalue *v)
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
     tn_axis_search search;
     search.n = 0;
+    int64_t forced = v->def && v->def->label ? tn_schedule_get(&L->kernel->schedule, v->def->label, "keep", -1) : -1;
+    if (d && v->type.rank && forced >= 0)
+        return forced;
     if (!d || v->type.rank == 0 || (d->sinks < 2 && !d->from_loop) || cost_of(L, v, &search) < WORTH)
         return false;
     int64_t words = gpu_words(L, &v->type), room = gpu_thread_room(L) - GPU(L)->kept_words;
