@@ -163,34 +163,28 @@ static double take_factor(attention *a)
     double scale = a->scale;
     while (d != a->keys_demand) {
         const tn_op *op = d->op;
-        int next = 0;
-        if (tn_op_scalar(op) == TN_S_select) {
-            next = d->arg[1] && d->arg[1]->wide ? 1 : 2;
-            double hidden;
-            if (!attention_number(tn_operand(op, 3 - next), &hidden) || hidden != -INFINITY || (d->arg[0] && d->arg[0]->wide))
+        tn_scalar fn = tn_op_scalar(op);
+        int way = attention_way(d);
+        double by;
+        if (way < 0)
+            return 0;
+        if (fn == TN_S_select && way > 0) {
+            if (!attention_number(tn_operand(op, 3 - way), &by) || by != -INFINITY)
                 return 0;
-        } else if (tn_op_scalar(op) == TN_S_mul || tn_op_scalar(op) == TN_S_div) {
-            next = d->arg[0] && d->arg[0]->wide ? 0 : 1;
-            bool divides = tn_op_scalar(op) == TN_S_div;
-            double by;
-            if (!attention_number(tn_operand(op, 1 - next), &by) || (divides && next == 1))
+        } else if (fn == TN_S_mul || (fn == TN_S_div && way == 0)) {
+            if (!attention_number(tn_operand(op, 1 - way), &by))
                 return 0;
-            scale = divides ? scale / by : scale * by;
+            scale = fn == TN_S_div ? scale / by : scale * by;
         } else if (op->code != TN_OP_convert && !op_is_view(op)) {
             return 0;
         }
-        d = d->arg[next];
-        if (!d || !d->wide)
-            return 0;
+        d = d->arg[way];
     }
     if (!(scale > 0) || isinf(scale))
         return 0;
-    for (d = a->scores; d != a->keys_demand;) {
-        int next = tn_op_scalar(d->op) == TN_S_select ? (d->arg[1] && d->arg[1]->wide ? 1 : 2) : d->arg[0] && d->arg[0]->wide ? 0 : 1;
+    for (d = a->scores; d != a->keys_demand; d = d->arg[attention_way(d)])
         if (tn_op_scalar(d->op) == TN_S_mul || tn_op_scalar(d->op) == TN_S_div)
-            d->passes = next + 1;
-        d = d->arg[next];
-    }
+            d->passes = attention_way(d) + 1;
     return scale;
 }
 
@@ -307,7 +301,9 @@ static void walk_keys(emitter *E, const attention *a, const shape *x)
     tn_extent rows = tn_extent_const(x->M), both[2] = {rows, tn_extent_const(x->C)};
     tn_tvalue *start[3] = {splat(E, -INFINITY, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 2, both))};
     tn_tblock *outer = b->block;
-    tn_top *loop = tn_t_for(b, zero, tn_t_size(b, extent_of(E, x->key)), tn_t_index(b, x->N), start, 3);
+    tn_tvalue *first, *limit;
+    attention_visible(E, x->row, x->M, x->N, &first, &limit);
+    tn_top *loop = tn_t_for(b, first, limit, tn_t_index(b, x->N), start, 3);
     loop->label = tn_intern_z(E->F->session, "keys");
     b->block = loop->region[0];
     E->start[x->key] = &loop->region[0]->arg[0];

@@ -132,6 +132,8 @@ typedef struct fuser {
 
 /* affine arithmetic (map.c) */
 static inline tn_dim affine_coef(fuser *F, const affine *a, int j) { return a->coef[j] ? a->coef[j] : tn_dim_const(F->session, 0); }
+affine affine_scale(fuser *F, const affine *a, tn_dim by);
+affine affine_add(fuser *F, const affine *a, const affine *b);
 bool affine_is_dim(const affine *a, int ndims, int *dim); /* exactly one dim, coefficient 1, base 0 */
 fmap *map_new(fuser *F, group *g, int rank);
 bool map_same(const fmap *a, const fmap *b, int ndims);
@@ -242,6 +244,9 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factor
  * elements; false (and g as it was) if it is not one that can be computed without its scores; why is then recorded. */
 bool attention_joins(fuser *F, group *g, demand *d);
 bool attention_number(const tn_value *v, double *number); /* a float constant of one value */
+/* visible.c: keys [first, limit) are all that rows start[row] … start[row] + M - 1 of the program see; first is a multiple of N. */
+void attention_visible(emitter *E, int row, int64_t M, int64_t N, tn_tvalue **first, tn_tvalue **limit);
+int attention_way(const demand *d); /* the one operand that is made of the product; -1: several, or none */
 /* Of an attention: rows of queries, keys a turn, the columns of Q and K, and of V, whole; warps: 0 on a CPU. */
 typedef struct fuse_attention_tile {
     int64_t M, N, D, C;

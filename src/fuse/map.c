@@ -18,7 +18,7 @@ static affine affine_const(fuser *F, tn_dim base)
 
 static void affine_set(affine *a, int j, tn_dim coef) { a->coef[j] = tn_dim_is(coef, 0) ? NULL : coef; }
 
-static affine affine_scale(fuser *F, const affine *a, tn_dim by)
+affine affine_scale(fuser *F, const affine *a, tn_dim by)
 {
     affine r = affine_const(F, tn_dim_mul(F->session, a->base, by));
     for (int j = 0; j < FUSE_DIMS; j++)
@@ -27,7 +27,7 @@ static affine affine_scale(fuser *F, const affine *a, tn_dim by)
     return r;
 }
 
-static affine affine_add(fuser *F, const affine *a, const affine *b)
+affine affine_add(fuser *F, const affine *a, const affine *b)
 {
     affine r = affine_const(F, tn_dim_add(F->session, a->base, b->base));
     for (int j = 0; j < FUSE_DIMS; j++)
