@@ -218,6 +218,8 @@ static demand *add(finder *f, group *g, const tn_op *op)
 bool attention_number(const tn_value *v, double *number)
 {
     enum { MOST = 1 << 16 };
+    while (v->def && op_is_view(v->def))
+        v = tn_operand(v->def, 0);
     const tn_tensor *t = tn_constant_of(v);
     int64_t n;
     if (!t || !tn_is_float(t->dtype) || !tn_tensor_count(t, &n) || n < 1 || (!t->splat && n > MOST))
@@ -243,7 +245,7 @@ static void take_scales(finder *f, group *g, int side)
         for (number = 1; number >= 0 && tn_op_scalar(op) == TN_S_mul; number--)
             if ((by = attention_number(tn_operand(op, number), &x)))
                 break;
-        if (!by && op->code != TN_OP_reshape && op->code != TN_OP_transpose)
+        if (!by && !op_is_view(op))
             return;
         const tn_op *behind = by ? NULL : maker(v, op->block);
         if (!by && !(behind && tn_op_scalar(behind) == TN_S_mul)) /* views join by themselves */

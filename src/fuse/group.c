@@ -185,7 +185,11 @@ bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type
             if (zero)
                 continue; /* a unit dim that no dim of the group walks */
         }
-        if (m->c[i].dyn || !affine_is_dim(&m->c[i].a, g->ndims, &dims[i]) || used[dims[i]] ||
+        affine a = m->c[i].a;
+        for (int j = 0; j < g->ndims; j++)
+            if (tn_dim_is(g->dim[j].extent, 1) && !tn_dim_is(type->dim[i], 1)) /* whose index is 0 */
+                a.coef[j] = NULL;
+        if (m->c[i].dyn || !affine_is_dim(&a, g->ndims, &dims[i]) || used[dims[i]] ||
             !tn_dim_eq(F->session, g->dim[dims[i]].extent, type->dim[i]))
             return false;
         used[dims[i]] = true;
