@@ -457,8 +457,64 @@ static void large_tiles(void **state)
         check(f % 3 ? &long_one : &plain, forms[f], f % 2 ? "bf16" : "f32", f % 4 ? "sm_90a" : "sm_80", "avx2", 1);
 }
 
+/* The kernels themselves, by a GPU's threads in lockstep. */
+static void threads_in_lockstep(void **state)
+{
+    static const struct {
+        shape n;
+        unsigned how;
+        const char *type, *gpu;
+    } cases[] = {
+        {{1, 1, 1, 40, 72, 64, 64}, 0, "bf16", "sm_80"},
+        {{1, 2, 1, 30, 50, 32, 32}, MASK | CAUSAL | SCALED, "f16", "sm_80"},
+        {{1, 1, 1, 80, 150, 64, 64}, CAUSAL | DIVIDED, "bf16", "sm_90a"},
+        {{1, 2, 2, 20, 36, 24, 16}, CAUSAL | WINDOW, "f32", "sm_90a"},
+        {{1, 2, 1, 1, 70, 16, 16}, MASK, "bf16", "sm_90a"},
+    };
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        tn_session *session = new_test_session();
+        tn_program program = fused(session, text_of(session, &cases[i].n, cases[i].how, cases[i].type), cases[i].gpu, TN_NUMERICS_PARITY);
+        assert_int_equal(kernels_of(&program), 1);
+        tn_kernel *kernel = program.steps.list.at[program.steps.list.len - 1]->kernel;
+        variant v = {.gpu = cases[i].gpu};
+        int warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", 4);
+        assert_int_equal(check_gpu_kernel(tile_text(kernel), &v, warps, i), TN_OK);
+        free_test_session(session);
+    }
+}
+
+static const char *reason(const tn_program *program, const char *wanted)
+{
+    for (size_t i = 0; i < program->steps.list.len; i++)
+        for (size_t k = 0; k < program->steps.list.at[i]->unfused.len; k++)
+            if (strstr(program->steps.list.at[i]->unfused.at[k].reason, wanted))
+                return program->steps.list.at[i]->unfused.at[k].reason;
+    return NULL;
+}
+
+static void what_is_declined_says_why(void **state)
+{
+    tn_session *session = new_test_session();
+    (void)state;
+    const char *text = text_of(session, &plain, MASK, "f32");
+    tn_program program = fused(session, text, "avx2", TN_NUMERICS_STRICT);
+    assert_true(kernels_of(&program) > 1);
+    assert_non_null(reason(&program, "numerics=strict keeps"));
+
+    const char *end = strstr(text, "\n  return ") + 1, *dot = strstr(text, " = dot_general"), *name = dot;
+    while (name[-1] != ' ')
+        name--;
+    const char *used = tn_format(&session->arena, "%.*s  return %.*s, %s", (int)(end - text), text, (int)(dot - name), name, end + strlen("  return "));
+    program = fused(session, used, "avx2", TN_NUMERICS_PARITY);
+    assert_true(kernels_of(&program) > 1);
+    assert_non_null(reason(&program, "used outside"));
+    free_test_session(session);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_are_one_kernel), cmocka_unit_test(narrow_types), cmocka_unit_test(large_tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_are_one_kernel), cmocka_unit_test(narrow_types), cmocka_unit_test(large_tiles), cmocka_unit_test(threads_in_lockstep),
+                                       cmocka_unit_test(what_is_declined_says_why)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
