@@ -6,6 +6,8 @@
  *                          l = l c + sum(p);  acc = acc c + p V[keys];  m = m'
  *     y = acc / l                                     and what the graph computes of it
  *
+ * One block of keys needs no loop.
+ *
  * (the online softmax of M. Milakov and N. Gimelshein, 2018, with the product of T. Dao et al., FlashAttention, 2022). So that special values are those of the
  * graph: maxima keep NaN; while all keys seen so far are at -inf, 0 is subtracted in place of m, so that such a row ends as 0 / 0, as the graph's does; +inf gives
  * inf - inf. Where a mask hides keys by -inf from all rows of a block, they are not visited: a key's NaN or infinity is then not seen in V.
@@ -252,35 +254,64 @@ static void keep(emitter *E, tn_tvalue *v, const char *label)
     tn_schedule_set(E->kernel, label, "keep", 1);
 }
 
+/* old: what blocks before left, NULL: there is no other block. */
 static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue *q, tn_tvalue *const *old, tn_tvalue **next)
 {
     tn_tbuilder *b = &E->b;
     tn_tvalue *s = scores(E, a, x, q);
     keep(E, s, "scores");
     double by = (x->scale ? x->scale : 1) * 1.4426950408889634;
-    tn_tvalue *top = tn_t_map2(b, TN_S_max, old[0], reduce_rows(E, s, TN_S_max)), *lowest = number(E, x->sums, -INFINITY);
-    tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *fade;
+    tn_tvalue *top = reduce_rows(E, s, TN_S_max), *lowest = number(E, x->sums, -INFINITY);
+    if (old)
+        top = tn_t_map2(b, TN_S_max, old[0], top);
+    tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *fade = NULL;
     if (x->base2) {
         tn_tvalue *c = number(E, x->sums, by), *minus = tn_t_map1(b, TN_S_neg, tn_t_map2(b, TN_S_mul, from, c));
         p = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, s, c, spread(E, minus, x->sums)));
-        fade = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
+        if (old)
+            fade = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
     } else {
         p = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, s, spread(E, from, x->sums)));
-        fade = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, old[0], from));
+        if (old)
+            fade = tn_t_map1(b, TN_S_exp, tn_t_map2(b, TN_S_sub, old[0], from));
     }
     keep(E, p, "weights");
     next[0] = top;
-    next[1] = tn_t_map3(b, TN_S_fma, old[1], fade, reduce_rows(E, p, TN_S_add));
+    next[1] = reduce_rows(E, p, TN_S_add);
+    if (old)
+        next[1] = tn_t_map3(b, TN_S_fma, old[1], fade, next[1]);
     tn_dtype type = factor_type(a->values);
     tn_tvalue *weights = tn_t_cast(b, p, type);
     set_axes(E, x->key, x->N, x->column, x->C);
     tn_tvalue *v = factor(E, a->values_demand, 1 - a->weights, type);
     set_axes(E, x->row, x->M, x->column, x->C);
     tn_tvalue *product = tn_t_dot(b, weights, v, x->sums, fuse_precision(E->F, type));
-    next[2] = tn_t_map3(b, TN_S_fma, old[2], spread(E, fade, x->sums), product);
+    next[2] = old ? tn_t_map3(b, TN_S_fma, old[2], spread(E, fade, x->sums), product) : product;
 }
 
 static tn_tvalue *splat(emitter *E, double value, tn_ttype type) { return tn_t_const(&E->b, type, tn_number_from_double(type.dtype, value)); }
+
+/* Maxima, sums and accumulators behind the loop. */
+static tn_tvalue **walk_blocks(emitter *E, const attention *a, const shape *x, tn_tvalue *q)
+{
+    tn_tbuilder *b = &E->b;
+    tn_extent rows = tn_extent_const(x->M), both[2] = {rows, tn_extent_const(x->C)};
+    tn_tvalue *start[3] = {splat(E, -INFINITY, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 2, both))};
+    tn_tvalue *first, *limit, *next[3], **last = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 3);
+    tn_tblock *outer = b->block;
+    attention_visible(E, x->row, x->M, x->N, &first, &limit);
+    tn_top *loop = tn_t_for(b, first, limit, tn_t_index(b, x->N), start, 3);
+    loop->label = tn_intern_z(E->F->session, "keys");
+    b->block = loop->region[0];
+    E->start[x->key] = &loop->region[0]->arg[0];
+    tn_tvalue *old[3] = {&loop->region[0]->arg[1], &loop->region[0]->arg[2], &loop->region[0]->arg[3]};
+    one_block(E, a, x, q, old, next);
+    tn_t_yield(b, next, 3);
+    b->block = outer;
+    for (int i = 0; i < 3; i++)
+        last[i] = &loop->result[i];
+    return last;
+}
 
 static void walk_keys(emitter *E, const attention *a, const shape *x)
 {
@@ -298,24 +329,19 @@ static void walk_keys(emitter *E, const attention *a, const shape *x)
     t.all = -1;
     set_axes(E, x->row, x->M, x->key, x->N);
     prepare(E, a->scores);
-    tn_extent rows = tn_extent_const(x->M), both[2] = {rows, tn_extent_const(x->C)};
-    tn_tvalue *start[3] = {splat(E, -INFINITY, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 2, both))};
-    tn_tblock *outer = b->block;
-    tn_tvalue *first, *limit;
-    attention_visible(E, x->row, x->M, x->N, &first, &limit);
-    tn_top *loop = tn_t_for(b, first, limit, tn_t_index(b, x->N), start, 3);
-    loop->label = tn_intern_z(E->F->session, "keys");
-    b->block = loop->region[0];
-    E->start[x->key] = &loop->region[0]->arg[0];
-    tn_tvalue *old[3] = {&loop->region[0]->arg[1], &loop->region[0]->arg[2], &loop->region[0]->arg[3]}, *next[3];
-    one_block(E, a, x, q, old, next);
-    tn_t_yield(b, next, 3);
-    b->block = outer;
+    tn_dim keys = extent_of(E, x->key);
+    tn_tvalue *done[3], **last = done;
+    if (tn_dim_is_const(keys) && keys->value >= 1 && keys->value <= x->N) {
+        E->start[x->key] = zero;
+        one_block(E, a, x, q, NULL, done);
+    } else {
+        last = walk_blocks(E, a, x, q);
+    }
     E->start[x->key] = E->start[x->depth] = NULL;
     E->attend = NULL;
 
     set_axes(E, x->row, x->M, x->column, x->C);
-    tn_tvalue *y = tn_t_map2(b, TN_S_div, &loop->result[2], spread(E, &loop->result[1], x->sums));
+    tn_tvalue *y = tn_t_map2(b, TN_S_div, last[2], spread(E, last[1], x->sums));
     if (extent_of(E, x->key)->lo < 1) /* of no keys comes the empty product */
         y = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_gt, tn_t_size(b, extent_of(E, x->key)), zero), y, number(E, x->sums, 0));
     set_result(E, a->values_demand, tn_t_cast(b, y, a->values->result->type.dtype));
