@@ -10,7 +10,9 @@
  * the first operands of the next arrive.
  *
  * A ring turns with a fold, with a `for` whose body loads its operands, or once a program. It is for loads whose every axis walks one dimension of a view of
- * which the machine can have a map: strides of 16 bytes, no guards but an axis's end, nothing read from memory on the way. */
+ * which the machine can have a map: strides of 16 bytes, no guards but an axis's end, nothing read from memory on the way. What lies before a dimension's start or
+ * beyond what a map reaches is zeros in a box, but memory to a load from a dimension without bounds: boxes that may start there are looked at before they are copied,
+ * and filled by the thread element by element if they do. */
 #include "target/gpu/dot.h"
 
 #include <assert.h>
@@ -105,8 +107,6 @@ static tn_dim size_of(lower *L, const tn_top *load, int d, int check)
     const tn_view *view = load->view;
     const tn_subscript *s = &load->subscript[d];
     bool any = tn_dim_is(view->shape[d], TN_TILE_ANY);
-    if (any && !lower_not_negative(L, s->value))
-        return NULL;
     tn_dim size = any ? tn_dim_const(L->session, UNBOUNDED) : view->shape[d];
     if (check < 0 || load->subscript[check].inside)
         return size;
@@ -371,6 +371,42 @@ void gpu_release_program(lower *L, tn_lbuilder *b)
 
 /* ---- the producer ---------------------------------------------------------------------------------------------------------------- */
 
+enum { FAR_BITS = 30 /* starts below 2^30 are in reach of a map: it counts in 31 bits, and tiles are smaller than the rest */ };
+
+/* Some bit from FAR_BITS on is set where one of the operand's boxes starts out of reach; more: of earlier operands. NULL: none ever does. */
+static tn_lvalue *far_starts(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *more)
+{
+    const tn_top *load = o->value->def;
+    for (int i = 0; i < TN_MAP_RANK && o->map_dim[i] >= 0; i++) {
+        int d = o->map_dim[i];
+        const tn_tvalue *start = load->subscript[d].value;
+        if (!tn_dim_is(load->view->shape[d], TN_TILE_ANY) || lower_not_negative(L, start))
+            continue;
+        tn_lvalue *at = tn_l_cast(b, lower_scalar(L, b, start), TN_I64);
+        more = more ? tn_l_fn2(b, TN_S_or, more, at) : at;
+    }
+    return more;
+}
+
+/* Element by element, by what the load means. */
+static void fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage)
+{
+    const tn_tvalue *v = o->value;
+    tn_lbuilder in = *b;
+    tn_lvalue *idx[2], *one = tn_l_index(b, 1);
+    for (int a = 0; a < 2; a++) {
+        tn_lop *loop = tn_l_for(&in, a ? "j" : "i", tn_l_index(&in, 0), tn_l_index(&in, v->type.extent[a].size), one, TN_FOR_SERIAL);
+        in = tn_l_in(&in, loop->region[0]);
+        idx[a] = loop->region[0]->arg;
+    }
+    scope s = lower_open(L);
+    access a = lower_resolve(L, &in, v->def, idx);
+    tn_lvalue *zero = tn_l_const(&in, tn_lscalar(v->type.dtype), (tn_number){0}), *at = gpu_element_at(&in, o, idx[1 - o->inner], idx[o->inner]);
+    tn_lvalue *x = tn_l_load(&in, L->buffer[v->def->view->buffer], a.offset, 1, a.exists, a.exists ? zero : NULL);
+    tn_l_store(&in, o->buffer, gpu_plus(&in, gpu_times(&in, stage, gpu_operand_elements(o)), at), x, NULL);
+    lower_close(L, s);
+}
+
 static void fetch_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage, tn_lvalue *full)
 {
     const tn_top *load = o->value->def;
@@ -395,9 +431,26 @@ static void fetch(lower *L, tn_lbuilder *b, gpu_boxes *x)
     scope s = lower_open(L);
     tn_lvalue *stage = stage_of(b, x), *full = mbarrier(b, x, FULL, stage), *bars = GPU(L)->mbarriers;
     tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){bars, mbarrier(b, x, EMPTY, stage), tn_l_fn2(b, TN_S_xor, get(b, x->parity), tn_l_index(b, 1))}, 3);
-    tn_l_machine(b, "mbarrier_expect", (tn_lvalue *[]){bars, full, tn_l_index(b, ring_bytes(x))}, 3);
+    tn_lbuilder in = *b;
+    tn_lvalue *far = NULL;
     for (int i = 0; i < x->n; i++)
-        fetch_operand(L, b, x->operand[i], stage, full);
+        far = far_starts(L, b, x->operand[i], far);
+    if (far) {
+        tn_lop *either = tn_l_if(b, tn_l_fn2(b, TN_S_eq, tn_l_fn2(b, TN_S_shr_logical, far, tn_l_index(b, FAR_BITS)), tn_l_index(b, 0)));
+        tn_lbuilder by_hand = tn_l_in(b, either->region[1]);
+        scope hand = lower_open(L);
+        for (int i = 0; i < x->n; i++)
+            fill_operand(L, &by_hand, x->operand[i], stage);
+        tn_l_machine(&by_hand, "fence_async", NULL, 0);
+        tn_l_machine(&by_hand, "mbarrier_arrive", (tn_lvalue *[]){bars, full}, 2);
+        lower_close(L, hand);
+        in = tn_l_in(b, either->region[0]);
+    }
+    scope boxes = lower_open(L);
+    tn_l_machine(&in, "mbarrier_expect", (tn_lvalue *[]){bars, full, tn_l_index(&in, ring_bytes(x))}, 3);
+    for (int i = 0; i < x->n; i++)
+        fetch_operand(L, &in, x->operand[i], stage, full);
+    lower_close(L, boxes);
     gpu_next_boxes(b, x);
     lower_close(L, s);
 }

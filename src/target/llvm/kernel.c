@@ -2,6 +2,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include <llvm-c/DebugInfo.h>
+
 #include "target/llvm/internal.h"
 
 enum { MOST_LANES = 256 };
@@ -165,8 +167,19 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
 /* ---- control flow -------------------------------------------------------------------------------------------------------------- */
 
 /* The exit test stands at the end; before the first iteration only where lo < hi is not plain. */
+/* The loop that the branch closes is not unrolled by whoever compiles the code further. */
+static void keep_rolled(tn_emitter *e, LLVMValueRef branch)
+{
+    static const char name[] = "llvm.loop.unroll.disable";
+    LLVMMetadataRef what = LLVMMDStringInContext2(e->context, name, strlen(name)), disable = LLVMMDNodeInContext2(e->context, &what, 1);
+    LLVMMetadataRef self = LLVMTemporaryMDNode(e->context, NULL, 0), parts[2] = {self, disable}, loop = LLVMMDNodeInContext2(e->context, parts, 2);
+    LLVMMetadataReplaceAllUsesWith(self, loop); /* a loop's node names itself first */
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "llvm.loop", 9), LLVMMetadataAsValue(e->context, loop));
+}
+
 static void emit_for(tn_emitter *e, const tn_lop *op)
 {
+    enum { SECOND = 2 };
     LLVMBuilderRef b = e->builder;
     const tn_lblock *block = op->region[0];
     LLVMValueRef lo = tn_emit_value(e, op->operand[0]), hi = tn_emit_value(e, op->operand[1]), step = tn_emit_value(e, op->operand[2]);
@@ -180,7 +193,9 @@ static void emit_for(tn_emitter *e, const tn_lop *op)
     LLVMValueRef next = LLVMBuildNSWAdd(b, index, step, "");
     LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, hi, "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = tn_emit_block_after(e, "done");
-    LLVMBuildCondBr(b, more, body, after);
+    LLVMValueRef branch = LLVMBuildCondBr(b, more, body, after);
+    if (e->role == SECOND) /* copies for the other role, and may have given its registers away */
+        keep_rolled(e, branch);
     LLVMAddIncoming(index, (LLVMValueRef[]){lo, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
     LLVMPositionBuilderAtEnd(b, before);
     LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""), body, after);
