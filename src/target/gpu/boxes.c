@@ -114,17 +114,26 @@ static tn_dim size_of(lower *L, const tn_top *load, int d, int check)
     return !limit ? NULL : any ? limit : tn_dim_min(L->session, size, limit);
 }
 
-/* The map that the operand's boxes come from. */
-static bool find_map(lower *L, gpu_operand *o, tn_lmap *m)
+/* The map that the operand's boxes come from. NULL: found; else why there is none. */
+static const char *find_map(lower *L, gpu_operand *o, tn_lmap *m)
 {
     const tn_top *load = o->value->def;
     const tn_view *view = load->view;
     walked w = {{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}};
-    if (view->panel || view->nguards || (view->padded && (view->padding.f != 0 || view->padding.u != 0)) || o->box * o->bytes != LINE ||
-        o->lies != o->inner || !find_dims(L, load, &w))
-        return false;
-    if (!is_multiple_of_16(view->offset->multiple, o->bytes) || L->buffer[view->buffer]->align % 16 || !tn_dim_is(view->stride[w.dim[o->inner]], 1))
-        return false;
+    if (view->panel || view->nguards)
+        return view->panel ? "its view is in panels" : "its view has guards";
+    if (view->padded && (view->padding.f != 0 || view->padding.u != 0))
+        return "it is padded with other than 0";
+    if (o->box * o->bytes != LINE)
+        return "its rows are shorter than 128 bytes";
+    if (o->lies != o->inner)
+        return "it is turned on the way";
+    if (!find_dims(L, load, &w))
+        return "its axes do not walk one dimension each, from starts that are known without memory";
+    if (!is_multiple_of_16(view->offset->multiple, o->bytes) || L->buffer[view->buffer]->align % 16)
+        return "its buffer is not aligned to 16 bytes";
+    if (!tn_dim_is(view->stride[w.dim[o->inner]], 1))
+        return "it has no neighbours along a row";
     *m = (tn_lmap){.buffer = L->buffer[view->buffer], .offset = view->offset, .swizzle = LINE};
     o->map_rows = (int)tn_min(o->rows, BOX_ROWS);
     int order[TN_MAX_RANK], n = 0;
@@ -136,18 +145,20 @@ static bool find_map(lower *L, gpu_operand *o, tn_lmap *m)
         if (d != order[0] && d != order[1] && !tn_dim_is(view->stride[d], 0))
             order[n++] = d;
     if (n > TN_MAP_RANK)
-        return false;
+        return "its view has more dimensions than a map";
     for (int i = 0; i < n; i++) {
         int d = order[i];
         m->size[i] = size_of(L, load, d, i < 2 ? w.check[i ? 1 - o->inner : o->inner] : -1);
         m->stride[i] = view->stride[d];
         m->box[i] = i == 0 ? (int)o->box : i == 1 ? o->map_rows : 1;
         o->map_dim[i] = d;
-        if (!m->size[i] || (i && !is_multiple_of_16(m->stride[i]->multiple, o->bytes)))
-            return false;
+        if (!m->size[i])
+            return "where it ends is not known";
+        if (i && !is_multiple_of_16(m->stride[i]->multiple, o->bytes))
+            return "a stride is not a multiple of 16 bytes";
     }
     m->rank = n;
-    return true;
+    return NULL;
 }
 
 /* Nothing in the kernel that could change what is loaded stands before the end of the operation at its top that holds the load. */
@@ -165,10 +176,17 @@ static bool is_safe_ahead(const lower *L, const tn_top *load)
     return false;
 }
 
+static void remark(lower *L, bool left, const char *why) { tn_text_add(&GPU(L)->remarks, "\n%s factor, no boxes: %s", left ? "left" : "right", why); }
+
 static bool may_load(lower *L, gpu_operand *o, tn_lmap *m)
 {
     const tn_top *load = o->value->def;
-    return load && load->code == TN_T_load && is_safe_ahead(L, load) && find_map(L, o, m);
+    const char *why = !load || load->code != TN_T_load ? "it is computed, or loaded by pointers"
+                      : !is_safe_ahead(L, load)        ? "the kernel may change its buffer before"
+                                                       : find_map(L, o, m);
+    if (why)
+        remark(L, o->left, why);
+    return !why;
 }
 
 /* ---- rings ------------------------------------------------------------------------------------------------------------------ */
@@ -210,8 +228,12 @@ static void plan_dot(void *context, tn_top *dot)
     gpu_operand o[2];
     tn_lmap m[2];
     bool boxes[2] = {false, false};
-    if (dot->code != TN_T_dot || !gpu_dot_is_by_groups(L, dot) || !has_fixed_loops(L, dot->block))
+    if (dot->code != TN_T_dot || !gpu_dot_is_by_groups(L, dot))
         return;
+    if (!has_fixed_loops(L, dot->block)) {
+        tn_text_add(&GPU(L)->remarks, "\nno boxes: a loop around a product has bounds that are not known without memory");
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         if (!gpu_operand_of(L, dot, i, &o[i]))
             return;
@@ -268,12 +290,15 @@ void gpu_plan_boxes(lower *L)
     gpu_lower *g = GPU(L);
     bool asserts = false; /* a thread that ends early leaves the producer waiting */
     tn_tile_walk(L->kernel->body, find_assertion, &asserts);
+    if (asserts)
+        tn_text_add(&g->remarks, "\nno boxes: it asserts");
     if (asserts || !g->most_stages)
         return;
     tn_tile_walk(L->kernel->body, plan_dot, L);
     if (!g->boxes.len)
         return;
     if (!fit(L)) {
+        tn_text_add(&g->remarks, "\nno boxes: two stages do not fit in shared memory");
         g->boxes.len = 0;
         g->ready = (tn_map){.arena = &L->arena};
         L->func->maps.len = 0;

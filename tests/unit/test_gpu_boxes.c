@@ -1,0 +1,96 @@
+/* Factors that a role of its own has the machine copy: products against the definitions, by the interpreter of the Loop IR, where boxes are used and where they must not be. */
+#include "tile_test.h"
+
+typedef struct shape {
+    int64_t m, n, k, M, N;
+    int warps;
+} shape;
+
+/* Whether boxes are copied, and what is said of it: NULL is not looked for. */
+static void check(const char *text, const shape *s, bool boxes, const char *remark, uint64_t seed)
+{
+    variant v = {.size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}}};
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, &v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", s->warps);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    if (!strstr(loop_text(func), "@box_load_") != !boxes)
+        fail_msg("boxes: %s", func->remarks);
+    if (remark && !strstr(func->remarks, remark))
+        fail_msg("remarks: %s", func->remarks);
+    free_test_session(session);
+    assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
+}
+
+#define HEAD(A, B, GRID)                                                                                                                          \
+    "kernel @product(%a: bf16[" A "] read align 16, %b: bf16[" B "] read align 16, %y: f32[m*n*64] write align 16) grid(" GRID ") {\n"             \
+    "  view %Y = %y : [m*8, n*8] strides [n*8, 1]\n"
+#define FOLD(BEFORE, LEFT, RIGHT)                                                                                                                  \
+    "  %kk = size k*8 : i64\n" BEFORE "  %s = fold @dot (%l : %kk by 64) axes [] order any identity [0] : $M x $N x f32 {\n"                                                 \
+    "    %0 = load " LEFT " : $M x 64 x bf16\n    %1 = load " RIGHT " : 64 x $N x bf16\n    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n"           \
+    "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n"
+#define STORE "  store %Y[%pm + @0, %pn + @1], %s\n}\n"
+#define PLAIN_GRID "%pm : m*8 by $M, %pn : n*8 by $N"
+#define VIEWS(A, B) "  view %A = %a : [m*8, k*8] strides " A "\n  view %B = %b : [k*8, n*8] strides " B "\n"
+#define PRODUCT(A, B) HEAD("m*k*64", "k*n*64", PLAIN_GRID) VIEWS(A, B) FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE
+
+/* Tails along every axis, nothing to add up, more programs than a CTA walks at a time; factors that lie either way. */
+static void test_orders(void **state)
+{
+    static const char *const text[] = {PRODUCT("[k*8, 1]", "[n*8, 1]"), PRODUCT("[k*8, 1]", "[1, k*8]"), PRODUCT("[1, m*8]", "[n*8, 1]"), PRODUCT("[1, m*8]", "[1, k*8]")};
+    static const shape shapes[] = {{9, 17, 25, 64, 64, 4}, {17, 9, 41, 128, 64, 8}, {8, 8, 1, 64, 64, 4}, {5, 3, 0, 64, 64, 4}, {33, 3, 9, 64, 64, 4}};
+    (void)state;
+    for (size_t t = 0; t < TN_COUNT(text); t++)
+        for (size_t i = 0; i < TN_COUNT(shapes); i++)
+            if (t == 0 || i < 2)
+                check(text[t], &shapes[i], true, NULL, t * 10 + i);
+}
+
+/* Matrices of a batch, which the grid walks: maps of three dimensions. */
+static void test_batch(void **state)
+{
+    static const char text[] = "kernel @product(%a: bf16[3*m*k*64] read align 16, %b: bf16[3*k*n*64] read align 16, %y: f32[3*m*n*64] write align 16)"
+                               " grid(%pb : 3 by 1, %pm : m*8 by $M, %pn : n*8 by $N) {\n  view %Y = %y : [3, m*8, n*8] strides [m*n*64, n*8, 1]\n"
+                               "  view %A = %a : [3, m*8, k*8] strides [m*k*64, k*8, 1]\n  view %B = %b : [3, k*8, n*8] strides [n*k*64, n*8, 1]\n" FOLD("", "%A[%pb, %pm + @0, %l + @1]", "%B[%pb, %l + @0, %pn + @1]")
+                               "  store %Y[%pb, %pm + @0, %pn + @1], %s\n}\n";
+    (void)state;
+    check(text, &(shape){9, 10, 9, 64, 64, 4}, true, NULL, 1);
+}
+
+/* Rows before the view's start, which are memory and no zeros: tiles that begin there, and others. The dimension has no bounds, its start is computed. */
+static void test_far_starts(void **state)
+{
+    static const char text[] = HEAD("(m*8+64)*k*8", "k*n*64", PLAIN_GRID) "  view %A = %a : [*, k*8] strides [k*8, 1] offset 64*k*8\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n"
+        FOLD("  %c = const 64 : i64\n  %start = sub %pm, %c : i64\n", "%A[in(%start + @0), %l + @1]", "%B[%l + @0, %pn + @1]") STORE;
+    static const char columns[] = HEAD("m*k*64", "k*(n*8+64)*8+64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1]\n  view %B = %b : [k*8, *] strides [n*8+64, 1] offset 64\n"
+        FOLD("  %c = const 64 : i64\n  %start = sub %pn, %c : i64\n", "%A[%pm + @0, %l + @1]", "%B[%l + @0, in(%start + @1)]") STORE;
+    (void)state;
+    check(text, &(shape){24, 9, 17, 64, 64, 4}, true, NULL, 1);
+    check(text, &(shape){32, 8, 33, 128, 64, 8}, true, NULL, 2);
+    check(columns, &(shape){9, 24, 17, 64, 64, 4}, true, NULL, 3);
+}
+
+/* What a map can't say, or what may not be copied ahead. */
+static void test_declined(void **state)
+{
+    static const shape small = {9, 9, 9, 64, 64, 4};
+    static const struct {
+        const char *text, *remark;
+    } cases[] = {
+        {HEAD("m*(k*8+2)*8", "k*n*64", PLAIN_GRID) VIEWS("[k*8+2, 1]", "[n*8, 1]") FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "left factor, no boxes: a stride is not a multiple of 16 bytes"},
+        {HEAD("m*k*64", "k*n*64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1] pad 1\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n"
+             FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "left factor, no boxes: it is padded with other than 0"},
+        {HEAD("m*k*64+1", "k*n*64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1] offset 1\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n"
+             FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "left factor, no boxes: its buffer is not aligned to 16 bytes"},
+    };
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(cases); i++)
+        check(cases[i].text, &small, false, cases[i].remark, i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_declined)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
