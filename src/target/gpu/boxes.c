@@ -549,14 +549,6 @@ static void init_mbarriers(lower *L, tn_lbuilder *b)
     tn_l_barrier(b);
 }
 
-/* CTAs of which a processor has the memory, threads and registers, of a kernel whose threads take what products by wgmma do. */
-static int resident(const lower *L)
-{
-    enum { THREADS = 2048, REGISTERS = 65536, EACH = 168, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
-    int64_t threads = L->func->threads, by_registers = REGISTERS / (threads * EACH), by_memory = (gpu_most_shared(L) + SYSTEM) / (((gpu_lower *)(uintptr_t)L)->shared + SYSTEM);
-    return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
-}
-
 /* Registers that threads have by themselves: a quarter of a processor's for the warps of each quarter. */
 static int64_t registers_of(int64_t threads)
 {
@@ -574,6 +566,16 @@ static int64_t wanted_registers(const lower *L)
         if (g->boxes.at[i]->dot)
             words += gpu_words(L, &g->boxes.at[i]->dot->result->type);
     return words;
+}
+
+/* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
+static int resident(const lower *L)
+{
+    enum { THREADS = 2048, REGISTERS = 65536, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
+    const gpu_lower *g = (const gpu_lower *)L;
+    int64_t threads = L->func->threads, each = tn_min(tn_ceildiv(wanted_registers(L) + g->kept_words, EIGHT) * EIGHT, registers_of(threads));
+    int64_t by_registers = REGISTERS / (threads * each), by_memory = (gpu_most_shared(L) + SYSTEM) / (g->shared + SYSTEM);
+    return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
 }
 
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b))
