@@ -71,10 +71,46 @@ static void test_far_starts(void **state)
     check(columns, &(shape){9, 24, 17, 64, 64, 4}, true, NULL, 3);
 }
 
+/* Two products, one after the other; a strip of two ranges; a fold in the turns of a loop. */
+#define SECOND                                                                                                                                    \
+    "  %s2 = fold (%l2 : %kk by 64) axes [] order any identity [0] : $M x $N x f32 {\n    %0 = load %A[%pm + @0, %l2 + @1] : $M x 64 x bf16\n"       \
+    "    %1 = load %B[%l2 + @0, %pn + @1] : 64 x $N x bf16\n    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n"                                \
+    "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n  %both = add %s, %s2 : $M x $N x f32\n"
+static void test_several(void **state)
+{
+    static const char two[] = HEAD("m*k*64", "k*n*64", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]") FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") SECOND
+        "  store %Y[%pm + @0, %pn + @1], %both\n}\n";
+    static const char ranges[] = HEAD("3*m*k*64", "3*k*n*64", PLAIN_GRID) "  view %A = %a : [3, m*8, k*8] strides [m*k*64, k*8, 1]\n  view %B = %b : [3, k*8, n*8] strides [n*k*64, n*8, 1]\n"
+        "  %kk = size k*8 : i64\n  %three = const 3 : i64\n  %s = fold @dot (%t : %three by 1, %l : %kk by 64) axes [] order any identity [0] : $M x $N x f32 {\n"
+        "    %0 = load %A[%t, %pm + @0, %l + @1] : $M x 64 x bf16\n    %1 = load %B[%t, %l + @0, %pn + @1] : 64 x $N x bf16\n    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n"
+        "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n" STORE;
+    static const char nested[] = HEAD("m*k*64", "k*n*64", "%pm : m*8 by $M") VIEWS("[k*8, 1]", "[n*8, 1]")
+        "  %zero = const 0 : i64\n  %step = const 64 : i64\n  %nn = size n*8 : i64\n  for (%pn = %zero to %nn by %step) {\n" FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]")
+        "  store %Y[%pm + @0, %pn + @1], %s\n  yield\n  }\n}\n";
+    (void)state;
+    check(two, &(shape){9, 10, 17, 64, 64, 4}, true, NULL, 1);
+    check(ranges, &(shape){9, 10, 17, 64, 64, 4}, true, NULL, 2);
+    check(ranges, &(shape){9, 10, 0, 64, 64, 4}, true, NULL, 3);
+    check(nested, &(shape){9, 25, 17, 64, 64, 4}, true, NULL, 4);
+    check(nested, &(shape){17, 17, 9, 128, 64, 8}, true, NULL, 5);
+}
+
+/* A factor that the program loads once, and one that every turn of a loop loads; the sums are carried. */
+static void test_loop(void **state)
+{
+    static const char text[] = HEAD("m*512", "k*n*64", PLAIN_GRID) "  view %A = %a : [m*8, 64] strides [64, 1]\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n"
+        "  %zero = const 0 : i64\n  %step = const 64 : i64\n  %kk = size k*8 : i64\n  %none = const 0 : $M x $N x f32\n  %0 = load %A[%pm + @0, %zero + @1] : $M x 64 x bf16\n"
+        "  %s = for (%l = %zero to %kk by %step) carry (%s0 = %none: $M x $N x f32) : $M x $N x f32 {\n    %1 = load %B[%l + @0, %pn + @1] : 64 x $N x bf16\n"
+        "    %2 = dot %0, %1 : $M x $N x f32\n    %3 = add %s0, %2 : $M x $N x f32\n    yield %3\n  }\n" STORE;
+    (void)state;
+    check(text, &(shape){9, 10, 25, 64, 64, 4}, true, NULL, 1);
+    check(text, &(shape){17, 9, 9, 128, 64, 8}, true, NULL, 2);
+}
+
 /* What a map can't say, or what may not be copied ahead. */
 static void test_declined(void **state)
 {
-    static const shape small = {9, 9, 9, 64, 64, 4};
+    static const shape small = {9, 8, 9, 64, 64, 4};
     static const struct {
         const char *text, *remark;
     } cases[] = {
@@ -83,6 +119,11 @@ static void test_declined(void **state)
              FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "left factor, no boxes: it is padded with other than 0"},
         {HEAD("m*k*64+1", "k*n*64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1] offset 1\n  view %B = %b : [k*8, n*8] strides [n*8, 1]\n"
              FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "left factor, no boxes: its buffer is not aligned to 16 bytes"},
+        {"kernel @product(%a: bf16[m*k*64] read_write align 16, %b: bf16[k*n*64] read align 16, %y: f32[m*n*64] write align 16) grid(%pm : m*8 by $M, %pn : n*8 by $N) {\n"
+         "  view %Y = %y : [m*8, n*8] strides [n*8, 1]\n" VIEWS("[k*8, 1]", "[n*8, 1]")
+             FOLD("  %zero = const 0 : i64\n  %one = const 1 : $M x 64 x bf16\n  store %A[%pm + @0, %zero + @1], %one\n", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE,
+         "left factor, no boxes: the kernel may change its buffer before"},
+        {HEAD("m*k*64", "k*n*64", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]") FOLD("  %zero = const 0 : i64\n  %right = ge %pm, %zero : bool\n  assert \"rows\", %right\n", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") STORE, "no boxes: it asserts"},
     };
     (void)state;
     for (size_t i = 0; i < TN_COUNT(cases); i++)
@@ -91,6 +132,6 @@ static void test_declined(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_declined)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
