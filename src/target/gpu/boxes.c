@@ -60,12 +60,16 @@ static bool all_fixed(const lower *L, tn_tvalue *const *v, int n)
     return true;
 }
 
-/* A check `max(start + c, 0) + i < limit` of an axis, beside the dimension that it walks from `start` on, is start + i < limit - c. */
-static tn_dim limit_from_check(lower *L, const tn_tvalue *check, const tn_tvalue *start, tn_dim limit)
+/* A check `max(start + c, 0) + i < limit` of an axis, beside the dimension that it walks from `start` on, is start + i < limit - c: where the one is cut off at 0 it
+ * holds for all i < extent <= limit, as does the other. */
+static tn_dim limit_from_check(lower *L, const tn_tvalue *check, const tn_tvalue *start, tn_dim limit, int64_t extent)
 {
     const tn_top *op = check->def;
-    if (op && op->code == TN_T_map && op->fn == TN_S_max && op->operand[1]->def && op->operand[1]->def->code == TN_T_const && op->operand[1]->def->number.i == 0)
+    if (op && op->code == TN_T_map && op->fn == TN_S_max && op->operand[1]->def && op->operand[1]->def->code == TN_T_const && op->operand[1]->def->number.i == 0) {
+        if (extent > limit->lo)
+            return NULL;
         op = op->operand[0]->def;
+    }
     if (!op || op->code != TN_T_map || op->fn != TN_S_add || op->operand[0] != start)
         return NULL;
     tn_dim c = lower_value_dim(L, op->operand[1]);
@@ -110,7 +114,7 @@ static tn_dim size_of(lower *L, const tn_top *load, int d, int check)
     tn_dim size = any ? tn_dim_const(L->session, UNBOUNDED) : view->shape[d];
     if (check < 0 || load->subscript[check].inside)
         return size;
-    tn_dim limit = limit_from_check(L, load->subscript[check].value, s->value, view->shape[check]);
+    tn_dim limit = limit_from_check(L, load->subscript[check].value, s->value, view->shape[check], load->result->type.extent[s->axis[0]].size);
     return !limit ? NULL : any ? limit : tn_dim_min(L->session, size, limit);
 }
 
