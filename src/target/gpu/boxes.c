@@ -324,14 +324,13 @@ bool gpu_takes_turns(const lower *L, const tn_top *loop)
 bool gpu_opens_turn(const gpu_boxes *x) { return x->opens; }
 bool gpu_closes_turn(const gpu_boxes *x) { return x->closes; }
 
-static tn_lvalue *group_of(lower *L) { return tn_l_fn2(&L->entry, TN_S_shr_logical, GPU(L)->thread, tn_l_index(&L->entry, __builtin_ctz(GROUP))); }
 
-void gpu_wait_for_group(lower *L, tn_lbuilder *b) { tn_l_machine(b, "turn_wait", (tn_lvalue *[]){group_of(L)}, 1); }
+void gpu_wait_for_group(lower *L, tn_lbuilder *b) { tn_l_machine(b, "turn_wait", (tn_lvalue *[]){gpu_group(L)}, 1); }
 
 void gpu_pass_to_group(lower *L, tn_lbuilder *b)
 {
     tn_lbuilder *e = &L->entry;
-    tn_lvalue *group = group_of(L), *last = tn_l_fn2(e, TN_S_eq, group, tn_l_index(e, GPU(L)->warps / 4 - 1));
+    tn_lvalue *group = gpu_group(L), *last = tn_l_fn2(e, TN_S_eq, group, tn_l_index(e, GPU(L)->warps / 4 - 1));
     tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn3(e, TN_S_select, last, tn_l_index(e, 0), gpu_plus(e, group, tn_l_index(e, 1)))}, 1);
 }
 
@@ -383,7 +382,7 @@ static void start_turns(lower *L, tn_lbuilder *b)
         any |= GPU(L)->boxes.at[i]->opens;
     if (!any)
         return;
-    tn_lvalue *last = tn_l_fn2(b, TN_S_eq, group_of(L), tn_l_index(b, GPU(L)->warps / 4 - 1));
+    tn_lvalue *last = tn_l_fn2(b, TN_S_eq, gpu_group(L), tn_l_index(b, GPU(L)->warps / 4 - 1));
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, last)->region[0]);
     gpu_pass_to_group(L, &in);
 }

@@ -323,7 +323,7 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
     int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
-    tn_lvalue *group = tn_l_fn2(&L->entry, TN_S_shr_logical, GPU(L)->thread, tn_l_index(&L->entry, TN_LAYOUT_LANE_BITS + 2)), *i, *j, *k;
+    tn_lvalue *group = gpu_group(L), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     if (p->closes)
         gpu_wait_for_group(L, b);
