@@ -16,7 +16,6 @@
 #include "target/gpu/dot.h"
 
 #include <assert.h>
-#include <string.h>
 
 struct gpu_boxes {
     const tn_top *dot;
@@ -25,7 +24,6 @@ struct gpu_boxes {
     int n, stages;
     int first;              /* number of its first mbarrier: one a stage for `full`, then one for `empty` */
     gpu_ring turns;         /* of a fold */
-    bool opens, closes;     /* first, last of a loop in which warpgroups take turns */
     tn_lvalue *stage, *parity; /* of the role that is lowered: where it is */
 };
 
@@ -291,102 +289,6 @@ static bool fit(lower *L)
     return false;
 }
 
-/* ---- turns of warpgroups ------------------------------------------------------------------------------------------------------
- *
- * In a loop with several products (attention) all warpgroups would multiply at once, then all compute, while the tensor cores wait. So one after another they have the
- * turn from a loop's last product to the first one of its next turn, and compute while others multiply. */
-
-static void find_turns(lower *L)
-{
-    gpu_lower *g = GPU(L);
-    for (size_t i = 0; i < g->boxes.len && g->warps > 4; i++) {
-        gpu_boxes *x = g->boxes.at[i];
-        size_t first = i, last = i;
-        for (size_t k = 0; k < g->boxes.len; k++)
-            if (g->boxes.at[k]->dot && g->boxes.at[k]->block == x->block) {
-                first = tn_min(first, k);
-                last = tn_max(last, k);
-            }
-        x->opens = x->dot && first < last && i == first;
-        x->closes = x->dot && first < last && i == last;
-    }
-}
-
-bool gpu_takes_turns(const lower *L, const tn_top *loop)
-{
-    const gpu_lower *g = (const gpu_lower *)L;
-    for (size_t i = 0; i < g->boxes.len; i++)
-        if (g->boxes.at[i]->opens && g->boxes.at[i]->block == loop->region[0])
-            return true;
-    return false;
-}
-
-bool gpu_opens_turn(const gpu_boxes *x) { return x->opens; }
-bool gpu_closes_turn(const gpu_boxes *x) { return x->closes; }
-
-
-void gpu_wait_for_group(lower *L, tn_lbuilder *b) { tn_l_machine(b, "turn_wait", (tn_lvalue *[]){gpu_group(L)}, 1); }
-
-void gpu_pass_to_group(lower *L, tn_lbuilder *b)
-{
-    tn_lbuilder *e = &L->entry;
-    tn_lvalue *group = gpu_group(L), *last = tn_l_fn2(e, TN_S_eq, group, tn_l_index(e, GPU(L)->warps / 4 - 1));
-    tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn3(e, TN_S_select, last, tn_l_index(e, 0), gpu_plus(e, group, tn_l_index(e, 1)))}, 1);
-}
-
-static bool is_turn(const tn_lop *op) { return op->code == TN_L_machine && (!strcmp(op->name, "turn_wait") || !strcmp(op->name, "turn_pass")); }
-static bool is_barrier(const tn_lop *op) { return op->code == TN_L_barrier; }
-
-static bool holds(const tn_lblock *block, bool (*wanted)(const tn_lop *op))
-{
-    for (const tn_lop *op = block->first; op; op = op->next) {
-        if (wanted(op))
-            return true;
-        for (int r = 0; r < op->nregions; r++)
-            if (holds(op->region[r], wanted))
-                return true;
-    }
-    return false;
-}
-
-/* Who has the turn may not wait for those who wait for it. */
-static bool meets_in_turn(const tn_lblock *block)
-{
-    for (const tn_lop *op = block->first; op; op = op->next) {
-        bool loop = op->code == TN_L_for && op->kind != TN_FOR_GRID;
-        if (loop && holds(op->region[0], is_turn) && holds(op->region[0], is_barrier))
-            return true;
-        for (int r = 0; r < op->nregions; r++)
-            if (meets_in_turn(op->region[r]))
-                return true;
-    }
-    return false;
-}
-
-static void drop_turns(tn_lblock *block)
-{
-    for (tn_lop *op = block->first, *next; op; op = next) {
-        next = op->next;
-        for (int r = 0; r < op->nregions; r++)
-            drop_turns(op->region[r]);
-        if (is_turn(op))
-            tn_lop_erase(op);
-    }
-}
-
-/* The first one's first turn. */
-static void start_turns(lower *L, tn_lbuilder *b)
-{
-    bool any = false;
-    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
-        any |= GPU(L)->boxes.at[i]->opens;
-    if (!any)
-        return;
-    tn_lvalue *last = tn_l_fn2(b, TN_S_eq, gpu_group(L), tn_l_index(b, GPU(L)->warps / 4 - 1));
-    tn_lbuilder in = tn_l_in(b, tn_l_if(b, last)->region[0]);
-    gpu_pass_to_group(L, &in);
-}
-
 void gpu_plan_boxes(lower *L)
 {
     gpu_lower *g = GPU(L);
@@ -415,7 +317,6 @@ void gpu_plan_boxes(lower *L)
         n += 2 * x->stages;
     }
     g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
-    find_turns(L);
 }
 
 gpu_boxes *gpu_boxes_of_dot(lower *L, const tn_top *dot)
@@ -698,10 +599,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     }
     for (size_t i = 0; i < g->boxes.len; i++)
         start(&in, g->boxes.at[i]);
-    start_turns(L, &in);
     lower_programs(L, &in, body);
-    if (meets_in_turn(roles->region[0]))
-        drop_turns(roles->region[0]);
     if (L->status != TN_OK)
         return;
     in = tn_l_in(b, roles->region[1]);

@@ -43,7 +43,6 @@ typedef struct product {
     tn_lvalue *side;      /* which of two buffers the next turned strip goes into */
     place *acc;
     bool copied;          /* a ring of copies feeds it */
-    bool closes;          /* the last product of a loop in which warpgroups take turns */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
 } product;
 
@@ -325,8 +324,6 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
     tn_lvalue *group = gpu_group(L), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
-    if (p->closes)
-        gpu_wait_for_group(L, b);
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
     in = unrolled(&in, "n", columns, &j);
@@ -730,11 +727,8 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
             if (ready)
                 p.operand[i] = *ready;
         }
-        p.closes = boxes && gpu_closes_turn(boxes);
         add_strip(L, b, &p);
         if (boxes) {
-            if (gpu_opens_turn(boxes))
-                gpu_pass_to_group(L, b);
             gpu_release_boxes(L, b, boxes, false, NULL);
             gpu_next_boxes(b, boxes);
         }

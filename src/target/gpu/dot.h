@@ -98,12 +98,6 @@ void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x);   /* the next turn
 /* Done with the turn that is awaited, or with the one before it, where `also` holds (NULL: it does); then the next one is the turn. */
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also);
 void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x);
-/* Warpgroups take turns at the products of this loop: each waits for its own and passes it on. */
-bool gpu_takes_turns(const lower *L, const tn_top *loop);
-bool gpu_opens_turn(const gpu_boxes *x);  /* the loop's first product, behind which the turn is passed on */
-bool gpu_closes_turn(const gpu_boxes *x); /* its last one, before which the turn is waited for */
-void gpu_wait_for_group(lower *L, tn_lbuilder *b);
-void gpu_pass_to_group(lower *L, tn_lbuilder *b);
 void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
 /* All programs: `body` for those who compute, and the copies for the warp that does nothing else. */
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));

@@ -451,13 +451,8 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         lo = whole;
         a = one;
     }
-    bool turns = gpu_takes_turns(L, op);
-    if (turns)
-        gpu_wait_for_group(L, b);
     if (!tn_l_is_const(lo, &first) || !tn_l_is_const(hi, &last) || first < last)
         lower_loop(L, b, op, lo, hi, step, &a, ring, state);
-    if (turns)
-        gpu_pass_to_group(L, b);
     if (ring)
         gpu_end_ring(L, b, ring);
     bind_state(L, op->result, state, n);
