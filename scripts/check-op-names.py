@@ -30,6 +30,7 @@ MORE = {
 SHAPES = {
     "fuse/attention.c": "finds attention",
     "fuse/attend.c": "makes its kernel",
+    "fuse/visible.c": "what its masks leave",
     "fuse/merge.c": "products that share an operand",
     "fuse/skinny.c": "products in parts",
     "opt/products.c": "products on narrow factors",
