@@ -63,7 +63,7 @@ static void expect_equal(const tn_kernel *before, const tn_kernel *after, const 
         for (int64_t i = 0; i < want->elements[b]; i++) {
             tn_dtype dtype = want->dtype[b];
             tn_number x = tn_number_load(dtype, want->at[b], i), y = tn_number_load(dtype, got->at[b], i);
-            if (exact ? tn_number_same(dtype, x, y) : close_enough(dtype, x, y))
+            if (exact ? tn_number_same(dtype, x, y) : close_enough(dtype, x, y, 0))
                 continue;
             fprintf(stderr, "%s at %lld: expected %g, found %g\n", before->buffers.at[b].name, (long long)i, tn_number_to_double(dtype, x),
                     tn_number_to_double(dtype, y));
