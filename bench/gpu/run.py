@@ -14,27 +14,18 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "tests" / "gpu")]
 import models  # noqa: E402
 import networks  # noqa: E402
 import torch  # noqa: E402
 
 import peers  # noqa: E402
+from timing import milliseconds  # noqa: E402
 
 
 def error(out, ref):
     out, ref = out.double(), ref.double()
     return float("inf") if out.isnan().any() else ((out - ref).norm() / ref.norm().clamp_min(1e-30)).item()
-
-
-def milliseconds(run, times):
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(times):
-        run()
-    stop.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(stop) / times
 
 
 def turns(runs, seconds, rounds=9):

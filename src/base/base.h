@@ -179,6 +179,7 @@ DLDataType tn_dtype_to_dlpack(tn_dtype dtype);
 tn_dtype tn_dtype_from_dlpack(DLDataType type); /* TN_NO_DTYPE if Tenon has none */
 tn_dtype tn_dtype_real(tn_dtype dtype);         /* c64 -> f32, c128 -> f64, else itself */
 static inline bool tn_is_float(tn_dtype d) { return tn_dtype_class(d) == TN_CLASS_FLOAT; }
+static inline bool tn_is_f8(tn_dtype d) { return d == TN_F8E4M3 || d == TN_F8E5M2; }
 static inline bool tn_is_complex(tn_dtype d) { return tn_dtype_class(d) == TN_CLASS_COMPLEX; }
 static inline bool tn_is_unsigned(tn_dtype d) { return (tn_dtype_class(d) & (TN_CLASS_UINT | TN_CLASS_BOOL)) != 0; } /* bool too */
 static inline bool tn_is_integer(tn_dtype d) { return (tn_dtype_class(d) & (TN_CLASS_INT | TN_CLASS_UINT)) != 0; }

@@ -33,21 +33,6 @@ static tn_dim extent_of(const emitter *E, int j) { return j >= 0 ? fuse_whole_ex
 
 /* ---- phases ------------------------------------------------------------------------------------------------------------------ */
 
-/* Tiles walk dim j0 (extent e0) and dim j1; -1: none does, the axis is there all the same. */
-static void set_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1)
-{
-    for (int j = 0; j < E->g->ndims; j++)
-        E->axis[j] = -1;
-    if (j0 >= 0)
-        E->axis[j0] = 0;
-    if (j1 >= 0)
-        E->axis[j1] = 1;
-    E->extent[0] = tn_extent_const(e0);
-    E->extent[1] = tn_extent_const(e1);
-    E->rank = e1 ? 2 : 1;
-    E->phase = ++E->phases;
-}
-
 static bool uses(const group *g, const fmap *m, int j)
 {
     int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
@@ -58,11 +43,7 @@ static bool uses(const group *g, const fmap *m, int j)
             if (m->c[i].a.coef[parts[k]])
                 return true;
     }
-    for (const fguard *q = m->guards; q; q = q->next)
-        for (int i = 0; i < n; i++)
-            if (q->at.coef[parts[i]])
-                return true;
-    return false;
+    return map_is_guarded(m, parts, n);
 }
 
 /* Its elements differ along dim j. */
@@ -161,32 +142,21 @@ static tn_tvalue *reduce_rows(emitter *E, tn_tvalue *x, tn_scalar fn)
  * maximum, so that it can be part of the exponent. The multiplication is then passed over. 1: none. */
 static double take_factor(attention *a)
 {
-    demand *d = a->scores;
-    double scale = a->scale;
-    while (d != a->keys_demand) {
-        const tn_op *op = d->op;
-        tn_scalar fn = tn_op_scalar(op);
-        int way = attention_way(d);
-        double by;
-        if (way < 0)
+    double scale = a->scale, by;
+    int way;
+    for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
+        attention_step step = attention_step_of(d, &way, &by);
+        if (step == STEP_OTHER)
             return 0;
-        if (fn == TN_S_select && way > 0) {
-            if (!attention_number(tn_operand(op, 3 - way), &by) || by != -INFINITY)
-                return 0;
-        } else if (fn == TN_S_mul || (fn == TN_S_div && way == 0)) {
-            if (!attention_number(tn_operand(op, 1 - way), &by))
-                return 0;
-            scale = fn == TN_S_div ? scale / by : scale * by;
-        } else if (op->code != TN_OP_convert && !op_is_view(op)) {
-            return 0;
-        }
-        d = d->arg[way];
+        scale = step == STEP_SCALES ? scale * by : step == STEP_DIVIDES ? scale / by : scale;
     }
     if (!(scale > 0) || isinf(scale))
         return 0;
-    for (d = a->scores; d != a->keys_demand; d = d->arg[attention_way(d)])
-        if (tn_op_scalar(d->op) == TN_S_mul || tn_op_scalar(d->op) == TN_S_div)
-            d->passes = attention_way(d) + 1;
+    for (demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
+        attention_step step = attention_step_of(d, &way, &by);
+        if (step == STEP_SCALES || step == STEP_DIVIDES)
+            d->passes = way + 1;
+    }
     return scale;
 }
 
@@ -213,34 +183,21 @@ typedef struct shape {
     bool base2;
 } shape;
 
-static tn_tvalue *factor(emitter *E, demand *d, int side, tn_dtype type)
-{
-    tn_tvalue *v = emit_operand(E, d, side);
-    return emit_full_tile(E, v->type.dtype == type ? v : tn_t_cast(&E->b, v, type));
-}
-
 static tn_dtype factor_type(const tn_op *op) { return product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, op->result->type.dtype); }
-
-static void set_result(emitter *E, const demand *d, tn_tvalue *v)
-{
-    tn_tvalue **results = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 1);
-    results[0] = v;
-    *tn_map_at(&E->folds, TN_KEY(d)) = results;
-}
 
 static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tvalue *q)
 {
     struct attend *t = E->attend;
     tn_dtype type = factor_type(a->keys), sums = fuse_accumulator(a->keys->result->type.dtype);
-    set_axes(E, x->depth, x->D, x->key, x->N);
-    tn_tvalue *k = factor(E, a->keys_demand, 1 - a->query, type);
+    product_matrix_axes(E, x->depth, x->D, x->key, x->N);
+    tn_tvalue *k = product_factor(E, emit_operand(E, a->keys_demand, 1 - a->query), type);
     tn_tvalue *product = tn_t_dot(&E->b, q, k, sums, fuse_precision(E->F, q->type.dtype));
-    set_axes(E, x->row, x->M, x->key, x->N);
+    product_matrix_axes(E, x->row, x->M, x->key, x->N);
     t->all = E->phase;
     t->keys = ++E->phases;
     if (a->scale != 1 && !x->scale)
         product = tn_t_map2(&E->b, TN_S_mul, product, number(E, sums, a->scale));
-    set_result(E, a->keys_demand, product);
+    emit_set_result(E, a->keys_demand, product);
     tn_tvalue *s = emit_full_tile(E, tn_t_cast(&E->b, emit_demand(E, a->scores), x->sums));
     return end_keys(E, t, s);
 }
@@ -282,9 +239,9 @@ static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue 
         next[1] = tn_t_map3(b, TN_S_fma, old[1], fade, next[1]);
     tn_dtype type = factor_type(a->values);
     tn_tvalue *weights = tn_t_cast(b, p, type);
-    set_axes(E, x->key, x->N, x->column, x->C);
-    tn_tvalue *v = factor(E, a->values_demand, 1 - a->weights, type);
-    set_axes(E, x->row, x->M, x->column, x->C);
+    product_matrix_axes(E, x->key, x->N, x->column, x->C);
+    tn_tvalue *v = product_factor(E, emit_operand(E, a->values_demand, 1 - a->weights), type);
+    product_matrix_axes(E, x->row, x->M, x->column, x->C);
     tn_tvalue *product = tn_t_dot(b, weights, v, x->sums, fuse_precision(E->F, type));
     next[2] = old ? tn_t_map3(b, TN_S_fma, old[2], spread(E, fade, x->sums), product) : product;
 }
@@ -321,13 +278,13 @@ static void walk_keys(emitter *E, const attention *a, const shape *x)
     E->start[x->depth] = zero;
     if (x->column >= 0)
         E->start[x->column] = zero;
-    set_axes(E, x->row, x->M, x->depth, x->D);
-    tn_tvalue *q = factor(E, a->keys_demand, a->query, factor_type(a->keys));
+    product_matrix_axes(E, x->row, x->M, x->depth, x->D);
+    tn_tvalue *q = product_factor(E, emit_operand(E, a->keys_demand, a->query), factor_type(a->keys));
 
     E->attend = &t;
     t.rows = ++E->phases;
     t.all = -1;
-    set_axes(E, x->row, x->M, x->key, x->N);
+    product_matrix_axes(E, x->row, x->M, x->key, x->N);
     prepare(E, a->scores);
     tn_dim keys = extent_of(E, x->key);
     tn_tvalue *done[3], **last = done;
@@ -340,11 +297,11 @@ static void walk_keys(emitter *E, const attention *a, const shape *x)
     E->start[x->key] = E->start[x->depth] = NULL;
     E->attend = NULL;
 
-    set_axes(E, x->row, x->M, x->column, x->C);
+    product_matrix_axes(E, x->row, x->M, x->column, x->C);
     tn_tvalue *y = tn_t_map2(b, TN_S_div, last[2], spread(E, last[1], x->sums));
     if (extent_of(E, x->key)->lo < 1) /* of no keys comes the empty product */
         y = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_gt, tn_t_size(b, extent_of(E, x->key)), zero), y, number(E, x->sums, 0));
-    set_result(E, a->values_demand, tn_t_cast(b, y, a->values->result->type.dtype));
+    emit_set_result(E, a->values_demand, tn_t_cast(b, y, a->values->result->type.dtype));
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
@@ -415,11 +372,7 @@ void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)
     emitter *E = emitter_new(F, g, "attention");
     if (tiles.warps)
         tn_schedule_set(E->kernel, "", "warps", tiles.warps);
-    for (int at = 0; at < g->ndims; at++) {
-        int j = g->order[at];
-        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x.row && j != x.column)
-            emit_grid_dim(E, j, 1, -1);
-    }
+    emit_other_grid_dims(E, x.row, x.column);
     if (x.row >= 0)
         E->start[x.row] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x.row), tn_extent_const(x.M));
     walk_keys(E, a, &x);

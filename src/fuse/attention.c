@@ -132,39 +132,15 @@ static bool used_within(const finder *f, const tn_op *op)
 
 /* ---- demands ------------------------------------------------------------------------------------------------------------------ */
 
-/* A product's operands: batch dims and free ones where the result is read, one new dim that is contracted. -1: none, or several. */
+/* The dim that the product contracts, whole. -1: none, or several. */
 static int contract(fuser *F, group *g, demand *d)
 {
-    const tn_op *op = d->op;
-    int nb, nc, q, next = 0, at[2][TN_MAX_RANK];
-    const int64_t *batch[2] = {tn_attr_ints(op, TN_A_lhs_batch, &nb), tn_attr_ints(op, TN_A_rhs_batch, &q)};
-    const int64_t *contracted[2] = {tn_attr_ints(op, TN_A_lhs_contract, &nc), tn_attr_ints(op, TN_A_rhs_contract, &q)};
-    if (nc != 1 || g->ndims == FUSE_DIMS)
+    int n;
+    tn_attr_ints(d->op, TN_A_lhs_contract, &n);
+    if (n != 1 || !product_contract(F, g, d))
         return -1;
-    int k = g->ndims++;
-    g->dim[k] = (gdim){.extent = tn_operand(op, 0)->type.dim[contracted[0][0]], .fold = true, .whole = true};
-    g->order[k] = k;
-    for (int side = 0; side < 2; side++) {
-        int rank = tn_operand(op, side)->type.rank;
-        for (int i = 0; i < rank; i++)
-            at[side][i] = -1;
-        for (int i = 0; i < nb; i++)
-            at[side][batch[side][i]] = i;
-    }
-    next = nb;
-    for (int side = 0; side < 2; side++) {
-        int rank = tn_operand(op, side)->type.rank;
-        fmap *m = map_new(F, g, rank);
-        m->movement_only = true;
-        for (int i = 0; i < rank; i++) {
-            if (i == contracted[side][0])
-                m->c[i].a.coef[k] = tn_dim_const(F->session, 1);
-            else
-                m->c[i] = d->map->c[at[side][i] >= 0 ? at[side][i] : next++];
-        }
-        d->argmap[side] = m;
-    }
-    return k;
+    g->dim[g->ndims - 1].whole = true;
+    return g->ndims - 1;
 }
 
 /* Along `axis` the operand is read all over the keys, else where the result is. */

@@ -996,6 +996,23 @@ void fuse_merge_dims(fuser *F, group *g)
 
 static int64_t extent_or(tn_dim d, int64_t otherwise) { return tn_dim_is_const(d) ? d->value : otherwise; }
 
+void emit_other_grid_dims(emitter *E, int j0, int j1)
+{
+    const group *g = E->g;
+    for (int at = 0; at < g->ndims; at++) {
+        int j = g->order[at];
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != j0 && j != j1)
+            emit_grid_dim(E, j, 1, -1);
+    }
+}
+
+void emit_set_result(emitter *E, const demand *d, tn_tvalue *v)
+{
+    tn_tvalue **results = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 1);
+    results[0] = v;
+    *tn_map_at(&E->folds, TN_KEY(d)) = results;
+}
+
 /* Splits the row dims into grid coordinates: `tiled` (if >= 0) walks by `step` along tile axis `axis`, the others by one. */
 void emit_grid_dim(emitter *E, int j, int64_t step, int axis)
 {

@@ -474,7 +474,7 @@ fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row)
     if (!matrix && t.C > rows)
         t.M = tn_min(t.M, PRODUCT_LEAST);
     t.warps = matrix ? (int)within(t.M / FRAGMENT, 1, 8) : 4;
-    while (t.N > PRODUCT_LEAST && (t.M * t.D * bytes + 2 * t.N * (t.D + t.C) * bytes + ATTENTION_SHARED > F->options->target.shared_bytes ||
+    while (t.N > PRODUCT_LEAST && (t.M * t.D * bytes + 2 * t.N * (t.D + t.C) * bytes + ATTENTION_SHARED > F->options->target.shared ||
                                    t.M * (t.N + t.C) > sums * WARP * t.warps))
         t.N /= 2;
     return t;

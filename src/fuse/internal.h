@@ -218,6 +218,8 @@ void fuse_merge_dims(fuser *F, group *g);
 tn_dim fuse_total_stride(fuser *F, const location *l, const fmap *m, int j);
 tn_dim fuse_whole_extent(fuser *F, const group *g, int j);
 void emit_grid_dim(emitter *E, int j, int64_t step, int axis);
+void emit_other_grid_dims(emitter *E, int j0, int j1); /* one of each dim that is kept, but of these two (-1: none) */
+void emit_set_result(emitter *E, const demand *d, tn_tvalue *v); /* what d's operation gives, for those who read it */
 /* Stores at a view that is there; of a tile's axis that nothing walks the first element. */
 void emit_store_at(emitter *E, tn_view *view, tn_subscript *subs, tn_tvalue *value);
 /* Leaves out, as the identity, what a tile that is the same all along the folded dim has past its end. */
@@ -233,11 +235,18 @@ int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner);
 void fuse_emit_product(fuser *F, tn_steps *steps, group *g);
 /* derives the two operands' maps of a product or convolution; appends the contracted dims to the group. False: no lowering in this form. */
 bool product_demand(fuser *F, group *g, demand *d);
+/* The maps of a dot_general's operands, with a dim of the group for each that is contracted. False: the group has no room for it. */
+bool product_contract(fuser *F, group *g, demand *d);
 bool conv_is_depthwise(const tn_op *op);
+/* A phase whose tiles have these dims as axes (-1: one that no dim walks); a matrix' two. */
+void product_axes(emitter *E, int n, const int *dims, const int64_t *extents);
+void product_matrix_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1);
+tn_tvalue *product_factor(emitter *E, tn_tvalue *v, tn_dtype type); /* a full tile of that type */
 /* Group dims that dim j stands for: those absorbed into it, then itself. */
 int fuse_parts_of(const group *g, int j, int *parts);
 /* The operand is read at different places for different values of dim j (a constant of one value has strides 0 all the same). */
 bool map_uses(const fmap *m, int j);
+bool map_is_guarded(const fmap *m, const int *dims, int n); /* a guard looks at one of the dims */
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factors */
 
 /* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's
@@ -246,7 +255,10 @@ bool attention_joins(fuser *F, group *g, demand *d);
 bool attention_number(const tn_value *v, double *number); /* a float constant of one value */
 /* visible.c: keys [first, limit) are all that rows start[row] … start[row] + M - 1 of the program see; first is a multiple of N. */
 void attention_visible(emitter *E, int row, int64_t M, int64_t N, tn_tvalue **first, tn_tvalue **limit);
-int attention_way(const demand *d); /* the one operand that is made of the product; -1: several, or none */
+/* What an operation between scores' product and softmax does to what one operand (*way) has of the product: hides elements at -inf, scales them by *by (or divides),
+ * moves or converts them; else, or of several operands, NULL. */
+typedef enum attention_step { STEP_OTHER, STEP_HIDES, STEP_SCALES, STEP_DIVIDES, STEP_MOVES } attention_step;
+attention_step attention_step_of(const demand *d, int *way, double *by);
 /* Of an attention: rows of queries, keys a turn, the columns of Q and K, and of V, whole; warps: 0 on a CPU. */
 typedef struct fuse_attention_tile {
     int64_t M, N, D, C;

@@ -61,20 +61,9 @@ static bool part_of(const tn_use *use, part *out)
     return moves_only(out->last->result);
 }
 
-static bool same_attrs(const tn_op *a, const tn_op *b)
-{
-    bool same = a->nattrs == b->nattrs;
-    for (int i = 0; same && i < a->nattrs; i++) {
-        const tn_attr *x = &a->attr[i], *y = &b->attr[i];
-        tn_attr_kind kind = tn_attr_kind_of(x->name);
-        same = x->name == y->name && (kind == TN_ATTR_INTS ? x->n == y->n && (x->n == 0 || !memcmp(x->ints, y->ints, sizeof *x->ints * (size_t)x->n)) : kind == TN_ATTR_STRING ? x->s == y->s : x->i == y->i);
-    }
-    return same;
-}
-
 static bool fit(const part *a, const part *b)
 {
-    return a->dot->block == b->dot->block && a->w->dtype == b->w->dtype && !a->bias == !b->bias && a->dot->result->type.dtype == b->dot->result->type.dtype && same_attrs(a->dot, b->dot);
+    return a->dot->block == b->dot->block && a->w->dtype == b->w->dtype && !a->bias == !b->bias && a->dot->result->type.dtype == b->dot->result->type.dtype && tn_opt_same_attrs(a->dot, b->dot);
 }
 
 /* Tensors of rows that differ in their last size, side by side; by their first one: one behind the other. */

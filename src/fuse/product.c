@@ -22,7 +22,7 @@ static int contract_dim(fuser *F, group *g, tn_dim extent)
     return g->ndims++;
 }
 
-static bool dot_demand(fuser *F, group *g, demand *d)
+bool product_contract(fuser *F, group *g, demand *d)
 {
     const tn_op *op = d->op;
     int nb, nc, q;
@@ -127,7 +127,7 @@ static bool conv_demand(fuser *F, group *g, demand *d)
 
 bool product_demand(fuser *F, group *g, demand *d)
 {
-    if (!(d->op->code == TN_OP_dot_general ? dot_demand(F, g, d) : conv_demand(F, g, d)))
+    if (!(d->op->code == TN_OP_dot_general ? product_contract(F, g, d) : conv_demand(F, g, d)))
         return false;
     g->kind = GROUP_PRODUCT;
     g->product = d->op;
@@ -347,11 +347,11 @@ static bool parts_merge(fuser *F, const group *g, const source *src, const int *
     return true;
 }
 
-static bool is_guarded(const fmap *m, const int *parts, int n)
+bool map_is_guarded(const fmap *m, const int *dims, int n)
 {
     for (const fguard *q = m->guards; q; q = q->next)
         for (int i = 0; i < n; i++)
-            if (q->at.coef[parts[i]])
+            if (q->at.coef[dims[i]])
                 return true;
     return false;
 }
@@ -433,7 +433,7 @@ static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
     const group *g = E->g;
     tn_session *s = F->session;
     int parts[FUSE_DIMS], n = fuse_parts_of(g, mdim, parts);
-    bool even = parts_merge(F, g, src, parts, n) && (n == 1 || !is_guarded(src->m, parts, n));
+    bool even = parts_merge(F, g, src, parts, n) && (n == 1 || !map_is_guarded(src->m, parts, n));
     tn_dim offset = src->l->offset;
     for (int i = 0; i < src->m->rank; i++)
         offset = tn_dim_add(s, offset, tn_dim_mul(s, src->l->stride[i], src->m->c[i].a.base));
@@ -507,7 +507,7 @@ static void choose_tiles(fuser *F, const group *g, axes *x, int64_t panel, bool 
     }
 }
 
-static tn_tvalue *as_matrix(emitter *E, tn_tvalue *v, tn_dtype type)
+tn_tvalue *product_factor(emitter *E, tn_tvalue *v, tn_dtype type)
 {
     return emit_full_tile(E, v->type.dtype == type ? v : tn_t_cast(&E->b, v, type));
 }
@@ -525,14 +525,12 @@ void product_axes(emitter *E, int n, const int *dims, const int64_t *extents)
     E->phase = ++E->phases;
 }
 
-static void matrix_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1) { product_axes(E, 2, (int[]){j0, j1}, (int64_t[]){e0, e1}); }
+void product_matrix_axes(emitter *E, int j0, int64_t e0, int j1, int64_t e1) { product_axes(E, 2, (int[]){j0, j1}, (int64_t[]){e0, e1}); }
 
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
 {
     return a == b ? a : tn_is_float(result) ? TN_F32 : result;
 }
-
-static bool is_f8(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) == 8; }
 
 /* As which types factors are multiplied. f8 is dear to convert: a CPU does it once, before it multiplies. A GPU adds up products of f8 with fewer bits than f32 has: where
  * the result would show it, they are halves, which is exact, unless an option allows as little. */
@@ -541,9 +539,9 @@ static factors factors_of(fuser *F, const tn_op *op)
     tn_dtype left = tn_operand(op, 0)->type.dtype, right = tn_operand(op, 1)->type.dtype, result = op->result->type.dtype, both = product_type(left, right, result);
     if (left != right && tn_t_dot_takes(left, right) && result == TN_I32)
         return (factors){left, right};
-    if (is_f8(both) && !fuse_for_gpu(F))
+    if (tn_is_f8(both) && !fuse_for_gpu(F))
         both = fuse_accumulator(result);
-    else if (is_f8(both) && tn_dtype_bits(result) >= 32 && F->options->precision != TN_TF32)
+    else if (tn_is_f8(both) && tn_dtype_bits(result) >= 32 && F->options->precision != TN_TF32)
         both = TN_F16;
     return (factors){both, both};
 }
@@ -554,7 +552,7 @@ static void merge_contracted(fuser *F, group *g, const source *a, const source *
     for (int at = 0; at + 1 < g->ndims; at++) {
         int i = g->order[at], j = g->order[at + 1], pair[2] = {i, j};
         if (g->dim[i].fold && g->dim[j].fold)
-            g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && !is_guarded(a->m, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
+            g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && !map_is_guarded(a->m, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
     }
 }
 
@@ -622,7 +620,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     p.types = factors_of(F, op);
     const source *a = &p.left, *b = &p.right;
     int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p.acc)), panel = F->options->target.dot_vectors * width;
-    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b->l) && b->views_only && !is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
+    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b->l) && b->views_only && !tn_is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
 
     /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
     fmap *left = d->argmap[0], *right = d->argmap[1];
@@ -658,11 +656,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     if (tiles.stages)
         tn_schedule_set(E->kernel, "", "stages", tiles.stages);
     sum_parts parts = product_open_parts(E, &p, &tiles);
-    for (int at = 0; at < g->ndims; at++) {
-        int j = g->order[at];
-        if (!g->dim[j].fold && !g->dim[j].absorbed && j != x->m && j != x->n)
-            emit_grid_dim(E, j, 1, -1);
-    }
+    emit_other_grid_dims(E, x->m, x->n);
     if (x->n >= 0)
         E->start[x->n] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, x->n), tn_extent_const(x->N));
     if (x->m >= 0)
@@ -672,11 +666,11 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
 
     tn_tblock *outer = E->b.block;
     tn_top *fold = product_open_sum(E, &p, &parts, 0, NULL);
-    matrix_axes(E, x->m, x->M, x->k, x->K);
-    tn_tvalue *ta = as_matrix(E, product_operand(E, &p, 0), p.types.left);
-    matrix_axes(E, x->k, x->K, x->n, x->N);
-    tn_tvalue *tb = as_matrix(E, packed ? load_packed(E, &pack, x->k, x->n, b->value->type.dtype) : product_operand(E, &p, 1), p.types.right);
+    product_matrix_axes(E, x->m, x->M, x->k, x->K);
+    tn_tvalue *ta = product_factor(E, product_operand(E, &p, 0), p.types.left);
+    product_matrix_axes(E, x->k, x->K, x->n, x->N);
+    tn_tvalue *tb = product_factor(E, packed ? load_packed(E, &pack, x->k, x->n, b->value->type.dtype) : product_operand(E, &p, 1), p.types.right);
     product_close_sum(E, &p, fold, tn_t_dot(&E->b, ta, tb, p.acc, fuse_precision(F, p.types.left)), outer);
-    matrix_axes(E, x->m, x->M, x->n, x->N);
+    product_matrix_axes(E, x->m, x->M, x->n, x->N);
     product_finish(E, steps, &p, &parts, fold->result);
 }

@@ -40,8 +40,6 @@ typedef struct sum_parts {
     int buffer;    /* what they give, of type `acc`: [total, dims of the result] */
 } sum_parts;
 
-/* A phase whose tiles have these dims as axes (-1: one that no dim walks). */
-void product_axes(emitter *E, int n, const int *dims, const int64_t *extents);
 /* The fold over the contracted dims, by steps of x.K of k; E stands in it until it is closed with the element that it adds up. */
 tn_top *product_open_sum(emitter *E, const product *p, const sum_parts *parts, int naxes, const int *axes);
 void product_close_sum(emitter *E, const product *p, tn_top *fold, tn_tvalue *element, tn_tblock *outer);

@@ -87,12 +87,10 @@ static tn_subscript part_number(tn_tvalue *number)
 /* The root's elements, from the sums of the phase in scope. */
 static void store_root(emitter *E, tn_steps *steps, const product *p, tn_tvalue *sums)
 {
-    const demand *root = p->g->demands.at[0];
-    tn_tvalue **results = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 1);
-    results[0] = tn_t_cast(&E->b, sums, p->result);
-    *tn_map_at(&E->folds, TN_KEY(p->d)) = results;
+    demand *root = p->g->demands.at[0];
+    emit_set_result(E, p->d, tn_t_cast(&E->b, sums, p->result));
     E->row_axes = E->rank;
-    tn_tvalue *value = emit_demand(E, p->g->demands.at[0]);
+    tn_tvalue *value = emit_demand(E, root);
     emit_store(E, fuse_location(E->F, p->g->root->result), root->map, E->rank ? emit_full_tile(E, value) : value);
     emitter_finish(E, steps);
 }
@@ -106,9 +104,7 @@ static void emit_total(fuser *F, tn_steps *steps, const product *p, const sum_pa
     gpu_tile t = fuse_gpu_total(F, g, vector, parts->total);
     int64_t extents[2] = {t.rows, t.columns};
     tn_schedule_set(E->kernel, "", "warps", t.warps);
-    for (int at = 0; at < g->ndims; at++)
-        if (!g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed && g->order[at] != vector)
-            emit_grid_dim(E, g->order[at], 1, -1);
+    emit_other_grid_dims(E, vector, -1);
     if (vector >= 0)
         E->start[vector] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, vector), tn_extent_const(t.columns));
     E->phases = phases;
@@ -177,11 +173,7 @@ void product_emit_vector(fuser *F, tn_steps *steps, product *p)
     emitter *E = emitter_new(F, g, "vector");
     tn_schedule_set(E->kernel, "", "warps", tiles.warps);
     sum_parts parts = product_open_parts(E, p, &tiles);
-    for (int at = 0; at < g->ndims; at++) {
-        int j = g->order[at];
-        if (!g->dim[j].fold && !g->dim[j].absorbed && !(two && j == kept))
-            emit_grid_dim(E, j, 1, -1);
-    }
+    emit_other_grid_dims(E, two ? kept : -1, -1);
     if (two)
         E->start[kept] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, kept), tn_extent_const(tiles.N));
 

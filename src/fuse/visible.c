@@ -17,7 +17,7 @@ typedef struct bounds {
     tn_tvalue *first, *limit;
 } bounds;
 
-int attention_way(const demand *d)
+static int only_way(const demand *d)
 {
     int way = -1;
     for (int i = 0; i < d->nargs; i++)
@@ -27,6 +27,19 @@ int attention_way(const demand *d)
             way = i;
         }
     return way;
+}
+
+attention_step attention_step_of(const demand *d, int *way, double *by)
+{
+    tn_scalar fn = tn_op_scalar(d->op);
+    *way = only_way(d);
+    if (*way < 0)
+        return STEP_OTHER;
+    if (fn == TN_S_select && *way > 0)
+        return attention_number(tn_operand(d->op, 3 - *way), by) && *by == -INFINITY ? STEP_HIDES : STEP_OTHER;
+    if (fn == TN_S_mul || (fn == TN_S_div && *way == 0))
+        return !attention_number(tn_operand(d->op, 1 - *way), by) ? STEP_OTHER : fn == TN_S_mul ? STEP_SCALES : STEP_DIVIDES;
+    return d->op->code == TN_OP_convert || op_is_view(d->op) ? STEP_MOVES : STEP_OTHER;
 }
 
 /* ---- comparisons of coordinates ------------------------------------------------------------------------------------------ */
@@ -212,24 +225,15 @@ void attention_visible(emitter *E, int row, int64_t M, int64_t N, tn_tvalue **fi
     for (int j = 0; j < E->g->ndims; j++)
         E->axis[j] = -1;
     E->rank = 0;
-    for (const demand *d = a->scores; d != a->keys_demand;) {
-        int way = attention_way(d);
-        tn_scalar fn = tn_op_scalar(d->op);
-        double by;
-        if (way < 0)
+    int way;
+    double by;
+    for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
+        attention_step step = attention_step_of(d, &way, &by);
+        bool scales = step == STEP_SCALES || step == STEP_DIVIDES;
+        if (step == STEP_OTHER || (scales && (!(by > 0) || isinf(by))))
             break;
-        if (fn == TN_S_select && way > 0) {
-            if (attention_number(tn_operand(d->op, 3 - way), &by) && by == -INFINITY)
-                condition(&t, d, 0, way == 2);
-            else
-                break;
-        } else if (fn == TN_S_mul || (fn == TN_S_div && way == 0)) {
-            if (!attention_number(tn_operand(d->op, 1 - way), &by) || !(by > 0) || isinf(by))
-                break;
-        } else if (d->op->code != TN_OP_convert && !op_is_view(d->op)) {
-            break;
-        }
-        d = d->arg[way];
+        if (step == STEP_HIDES)
+            condition(&t, d, 0, way == 2);
     }
     tn_tvalue *zero = tn_t_index(b, 0), *step = tn_t_index(b, N), *keys = tn_t_size(b, fuse_whole_extent(E->F, E->g, a->key));
     *first = t.first ? tn_t_map2(b, TN_S_mul, tn_t_map2(b, TN_S_div, tn_t_map2(b, TN_S_max, t.first, zero), step), step) : zero;

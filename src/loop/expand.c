@@ -166,12 +166,10 @@ static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
     return op->result->type.dtype == TN_BOOL ? v : tn_l_float_cast(b, e->spec, v, op->result->type.dtype);
 }
 
-static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
-
 /* What replaces the operation, built before it; NULL: it stays. */
 static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
 {
-    if (op->code == TN_L_cast && (is_f8(op->operand[0]->type.dtype) || is_f8(op->result->type.dtype)))
+    if (op->code == TN_L_cast && (tn_is_f8(op->operand[0]->type.dtype) || tn_is_f8(op->result->type.dtype)))
         return e->spec->f8 ? NULL : tn_l_float_cast(b, e->spec, op->operand[0], op->result->type.dtype);
     if (op->code != TN_L_fn || op->fn == TN_S_select)
         return NULL;
@@ -190,7 +188,7 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
         v = tn_l_doublemath(b, e->spec, op->fn, op->operand);
     if (v)
         return v;
-    if (op->fn == TN_S_div_full && dtype != TN_F16 && dtype != TN_BF16 && !is_f8(dtype))
+    if (op->fn == TN_S_div_full && dtype != TN_F16 && dtype != TN_BF16 && !tn_is_f8(dtype))
         return tn_l_fn2(b, TN_S_div, op->operand[0], op->operand[1]);
     return dtype == TN_F64 || dtype == TN_F32 ? NULL : expand_narrow(e, b, op);
 }

@@ -64,15 +64,13 @@ static tn_lvalue *to_f8(tn_lbuilder *b, tn_lvalue *x, tn_dtype dtype)
     return tn_l_bitcast(b, tn_l_cast(b, tn_l_fn2(b, TN_S_or, code, sign), TN_U8), like(x, dtype));
 }
 
-static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
-
 tn_lvalue *tn_l_float_cast(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_dtype dtype)
 {
     if (x->type.dtype == dtype)
         return x;
-    if (is_f8(x->type.dtype))
+    if (tn_is_f8(x->type.dtype))
         x = spec->f8 ? tn_l_cast(b, x, TN_F32) : from_f8(b, x);
-    if (is_f8(dtype) && x->type.dtype != TN_F32)
+    if (tn_is_f8(dtype) && x->type.dtype != TN_F32)
         x = tn_l_cast(b, x, TN_F32);
-    return is_f8(dtype) && !spec->f8 ? to_f8(b, x, dtype) : tn_l_cast(b, x, dtype);
+    return tn_is_f8(dtype) && !spec->f8 ? to_f8(b, x, dtype) : tn_l_cast(b, x, dtype);
 }

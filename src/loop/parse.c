@@ -174,7 +174,7 @@ static bool result_type(parser *p, tn_ltype *type)
     return expect(p, ":") && parse_type(p, type);
 }
 
-static bool scope(parser *p, tn_lop *op)
+static bool scope(parser *p, tn_lop *op) /* of the GPU, where none is named */
 {
     op->scope = accept(p, "sys") ? TN_SCOPE_SYS : accept(p, "cta") ? TN_SCOPE_CTA : TN_SCOPE_GPU;
     return true;

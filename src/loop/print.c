@@ -170,6 +170,12 @@ static void print_roles(printer *p, const tn_lop *op)
 }
 
 /* What follows the operation's name, up to the type. */
+static void print_scope(printer *p, const tn_lop *op)
+{
+    if (op->scope != TN_SCOPE_GPU)
+        tn_text_add(p->text, op->scope == TN_SCOPE_SYS ? " sys" : " cta");
+}
+
 static void print_details(printer *p, const tn_lop *op)
 {
     switch (op->code) {
@@ -218,13 +224,13 @@ static void print_details(printer *p, const tn_lop *op)
     case TN_L_atomic:
     case TN_L_atomic_load:
     case TN_L_cas:
-    case TN_L_fence:
-        if (op->code != TN_L_fence)
-            print_access(p, op);
-        if (op->scope)
-            tn_text_add(p->text, op->scope == TN_SCOPE_SYS ? " sys" : " cta");
+        print_access(p, op);
+        print_scope(p, op);
         if (op->stream)
             tn_text_add(p->text, " stream");
+        break;
+    case TN_L_fence:
+        print_scope(p, op);
         break;
     case TN_L_prefetch:
         print_indexed(p, op);

@@ -107,16 +107,18 @@ static int spatial_rank(const tn_op *op)
     return op->result[0].type.rank - 2;
 }
 
-/* "b01f", "b0f", … */
-static const char *channels_last(rewriter *rw, int spatial)
+/* The layout that has the spatial dimensions in order between the two others. */
+static const char *layout_around(rewriter *rw, char first, int spatial, char last)
 {
     char text[TN_MAX_RANK + 1];
-    text[0] = 'b';
+    text[0] = first;
     for (int i = 0; i < spatial; i++)
         text[1 + i] = (char)('0' + i);
-    text[1 + spatial] = 'f';
+    text[1 + spatial] = last;
     return tn_intern(rw->session, text, (size_t)spatial + 2);
 }
+
+static const char *channels_last(rewriter *rw, int spatial) { return layout_around(rw, 'b', spatial, 'f'); } /* "b01f", "b0f", … */
 
 /* p[i] is where to[i] stands in `from`. */
 static void layout_permutation(const char *from, const char *to, int64_t *p)
@@ -234,20 +236,9 @@ static bool convolution_padding(rewriter *rw, tn_op *op)
 
 /* ---- convolutions on a GPU ---------------------------------------------------------------------------------------- */
 
-/* "o01i", "o0i", … */
-static const char *summed_last(rewriter *rw, int spatial)
-{
-    char text[TN_MAX_RANK + 1];
-    text[0] = 'o';
-    for (int i = 0; i < spatial; i++)
-        text[1 + i] = (char)('0' + i);
-    text[1 + spatial] = 'i';
-    return tn_intern(rw->session, text, (size_t)spatial + 2);
-}
-
 static bool convolution_weights(rewriter *rw, tn_op *op)
 {
-    const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = summed_last(rw, spatial_rank(op));
+    const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = layout_around(rw, 'o', spatial_rank(op), 'i');
     int64_t p[TN_MAX_RANK];
     char innermost = rhs[strlen(rhs) - 1];
     if (!rw->options->gpu || innermost == 'i' || innermost == 'o' || is_depthwise(op))
@@ -259,12 +250,13 @@ static bool convolution_weights(rewriter *rw, tn_op *op)
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
-static bool is_pieces(int64_t elements, int bits) { return elements * bits % 128 == 0; }
+enum { PIECE_BITS = 128 };
+
+static bool is_pieces(int64_t elements, int bits) { return elements * bits % PIECE_BITS == 0; }
 
 /* How many features make a step along the innermost spatial dim whole pieces of 16 bytes, where one pixel is less than a piece; 0: it is so already, or can't be. */
 static int64_t wanted_features(const tn_op *op, int n)
 {
-    enum { PIECE_BITS = 128 };
     const tn_type *x = &tn_operand(op, 0)->type;
     int bits = tn_dtype_bits(x->dtype);
     bool plain = n > 0 && tn_attr_int(op, TN_A_feature_group_count, 1) == 1 && tn_attr_int(op, TN_A_batch_group_count, 1) == 1;

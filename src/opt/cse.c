@@ -118,6 +118,14 @@ static bool same_attr(const tn_attr *a, const tn_attr *b)
     }
 }
 
+bool tn_opt_same_attrs(const tn_op *a, const tn_op *b)
+{
+    bool same = a->nattrs == b->nattrs;
+    for (int i = 0; same && i < a->nattrs; i++)
+        same = same_attr(&a->attr[i], &b->attr[i]);
+    return same;
+}
+
 /* inner: values of a's regions -> their twins in b's. */
 static bool same_value(const tn_map *inner, const tn_value *a, const tn_value *b)
 {
@@ -138,14 +146,11 @@ static bool same_block(tn_map *inner, const tn_block *a, const tn_block *b);
 
 static bool same_op(tn_map *inner, const tn_op *a, const tn_op *b)
 {
-    if (a->code != b->code || a->noperands != b->noperands || a->nresults != b->nresults || a->nattrs != b->nattrs ||
+    if (a->code != b->code || a->noperands != b->noperands || a->nresults != b->nresults || !tn_opt_same_attrs(a, b) ||
         a->nregions != b->nregions || !same_operands(inner, a, b))
         return false;
     for (int i = 0; i < a->nresults; i++)
         if (!tn_type_same(&a->result[i].type, &b->result[i].type))
-            return false;
-    for (int i = 0; i < a->nattrs; i++)
-        if (!same_attr(&a->attr[i], &b->attr[i]))
             return false;
     for (int i = 0; i < a->nregions; i++)
         if (!same_block(inner, a->region[i], b->region[i]))

@@ -68,6 +68,8 @@ extern const char tn_opt_pipeline[];      /* the default list */
  *   options  NULL: parity, no checks, no printing
  * TN_USAGE: no such pass (the diagnostic lists those there are); TN_INVALID: the verifier found a fault. */
 tn_status tn_opt_run(tn_session *session, tn_graph *graph, const char *list, const tn_opt_options *options);
+/* The same attributes with the same values; tensors that are large only if they are one. */
+bool tn_opt_same_attrs(const tn_op *a, const tn_op *b);
 /* The list (NULL: none) has this very item, "-fuse" say. */
 bool tn_opt_list_has(const char *list, const char *item);
 

@@ -2,8 +2,6 @@
 #include "opt/internal.h"
 
 static bool is_small_integer(tn_dtype dtype) { return dtype == TN_I8 || dtype == TN_U8; }
-static bool is_f8(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) == 8; }
-
 /* What an operand is converted from; NULL: it is not. */
 static tn_value *unconverted(const tn_value *v)
 {
@@ -31,7 +29,7 @@ static tn_dtype narrow_sum(const tn_op *op, tn_dtype x, tn_dtype y, tn_dtype wid
     bool integers = is_small_integer(x) && is_small_integer(y), small = wide == TN_F16 || wide == TN_BF16;
     if (integers && (wide == TN_I32 || (wide == TN_F32 && sum_fits(op))))
         return TN_I32;
-    if (x == y && ((wide == TN_F32 && (x == TN_F16 || x == TN_BF16)) || ((wide == TN_F32 || small) && is_f8(x))))
+    if (x == y && ((wide == TN_F32 && (x == TN_F16 || x == TN_BF16)) || ((wide == TN_F32 || small) && tn_is_f8(x))))
         return wide;
     return TN_NO_DTYPE;
 }
@@ -97,7 +95,7 @@ static bool scale_behind_product(rewriter *rw, tn_op *op)
             if (!tn_is_op(v, TN_OP_multiply) || v->type.dtype != op->result[0].type.dtype)
                 continue;
             tn_value *x = tn_operand(v->def, i), *stored = unconverted(x);
-            if (!stored || (!is_small_integer(stored->type.dtype) && !is_f8(stored->type.dtype)))
+            if (!stored || (!is_small_integer(stored->type.dtype) && !tn_is_f8(stored->type.dtype)))
                 continue;
             tn_value *scale = scale_of_result(rw, op, side, tn_operand(v->def, 1 - i));
             if (!scale)

@@ -211,7 +211,7 @@ void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3)
 }
 
 /* Of the GPUs of the rows, the fewest (an A100 has 108 processors, an H200 132): 128 programs of a product are enough for either. */
-enum { GPU_PROCESSORS = 108, GPU_SHARED = 163 << 10, GPU_SHARED_90 = 227 << 10 /* from sm_90 on */ };
+enum { GPU_PROCESSORS = 108 };
 
 tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads)
 {
@@ -231,6 +231,5 @@ tn_tile_target tn_machine_tile_target(const tn_machine *machine, int threads)
         .groups = machine->groups,
         .shared = machine->gpu ? machine->l1_bytes : 0,
         .registers = machine->gpu ? (int)(machine->l2_bytes / 4) : 0,
-        .shared_bytes = !machine->gpu ? 0 : strcmp(machine->name, "sm_90") < 0 ? GPU_SHARED : GPU_SHARED_90,
     };
 }

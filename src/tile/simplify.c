@@ -157,8 +157,7 @@ static void note_writes(simplifier *s, const tn_top *op)
         note_write(s, op->view->buffer);
     else if (op->code == TN_T_store_ptr)
         note_write(s, tn_fact_root(op->operand[0]));
-    else if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr ||
-             op->code == TN_T_fence || op->code == TN_T_asm)
+    else if (tn_top_is_atomic(op->code) || op->code == TN_T_fence || op->code == TN_T_asm)
         note_write(s, TN_ROOT_UNKNOWN); /* what other programs wrote is seen after these */
 }
 

@@ -54,6 +54,11 @@ const char *tn_top_name(tn_topcode code);
 tn_topcode tn_top_from_name(const char *name);
 enum { TN_T_PURE = 1, TN_T_READS = 2, TN_T_WRITES = 4, TN_T_REGION = 8 };
 unsigned tn_top_traits(tn_topcode code);
+static inline bool tn_top_is_atomic(tn_topcode code) /* what reads and writes at once */
+{
+    const unsigned both = TN_T_READS | TN_T_WRITES;
+    return (tn_top_traits(code) & both) == both;
+}
 
 /* How exactly a dot multiplies factors of f32. The sums are f32 in each; whoever can do better may (a CPU computes ieee always). */
 typedef enum tn_precision {
@@ -215,10 +220,9 @@ typedef struct tn_tile_target {
     bool gpu;                   /* a program is a CTA: its tiles are held by the registers of `warps` (of its schedule) warps */
     int processors;             /* of a GPU: how many programs run side by side at least */
     int wave;                   /* of a GPU: how many processors the one has that times are estimated for */
-    int64_t shared;             /* of a GPU: bytes of memory that programs on one of them share */
+    int64_t shared;             /* of a GPU: bytes of memory that programs on one of them share; one can have it all */
     bool groups;                /* of a GPU: products of four warps (wgmma) */
     int registers;              /* of a GPU: of 32 bits, of a processor */
-    int64_t shared_bytes;       /* of a GPU: shared memory that a program can have */
 } tn_tile_target;
 
 typedef struct tn_kernel {

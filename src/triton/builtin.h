@@ -41,6 +41,9 @@ bool tn_t_dtype_argument(tn_tcompiler *c, const tn_ast *at, const tn_py *v, cons
 bool tn_t_propagate_nan(tn_tcompiler *c, const tn_ast *at, const tn_py *v, bool *all);
 bool tn_t_is_static(const tn_py *v, int64_t value); /* a constant integer of this value */
 
+/* ---- builtin_memory.c ---- */
+extern const char tn_t_volatile_order[]; /* of volatile loads: what others stored before what is found is seen after it */
+
 /* ---- poll.c ---- */
 void tn_t_load_anew(tn_tcompiler *c, const tn_top *loop); /* loads by which a finished `while` waits for other programs become volatile */
 

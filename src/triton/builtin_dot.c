@@ -13,8 +13,6 @@ static bool done(tn_py *out, tn_tvalue *v)
     return true;
 }
 
-static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
-
 /* ---- dot ------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -78,7 +76,7 @@ static bool fitting_operands(tn_tcompiler *c, const tn_ast *at, const char *what
 static bool operand_types(tn_tcompiler *c, const tn_ast *at, const tn_ttype *x, const tn_ttype *y)
 {
     static const tn_dtype allowed[] = {TN_I8, TN_F16, TN_BF16, TN_F32, TN_F64, TN_F8E4M3, TN_F8E5M2};
-    bool both_f8 = !x->pointer && !y->pointer && is_f8(x->dtype) && is_f8(y->dtype), known = false;
+    bool both_f8 = !x->pointer && !y->pointer && tn_is_f8(x->dtype) && tn_is_f8(y->dtype), known = false;
     for (size_t i = 0; i < TN_COUNT(allowed); i++)
         known |= allowed[i] == x->dtype && !x->pointer;
     if (!known)
@@ -97,7 +95,7 @@ static bool result_types(tn_tcompiler *c, const tn_ast *at, tn_dtype operand, tn
     if (asked == TN_BF16)
         return tn_t_error(c, at, "out_dtype of dot cannot be bf16: sum in fp32, then cast by .to(tl.bfloat16)");
     *sum = operand == TN_F64 ? TN_F64 : TN_F32;
-    bool chosen = operand == TN_F16 || is_f8(operand);
+    bool chosen = operand == TN_F16 || tn_is_f8(operand);
     if (chosen && asked != TN_F32 && asked != TN_F16)
         return tn_t_error(c, at, "out_dtype of dot is fp32 or fp16, found %s", tn_t_dtype_name(asked));
     *result = chosen ? asked : *sum;

@@ -213,13 +213,13 @@ static bool boundary_check(tn_tcompiler *c, const tn_ast *at, const tn_py *v, in
 
 /* ---- load ------------------------------------------------------------------------------------------------------------ */
 
-static const char volatile_order[] = "acquire.sys"; /* what others stored before what is found is seen after it */
+const char tn_t_volatile_order[] = "acquire.sys";
 
 static tn_tvalue *load_lanes(tn_tcompiler *c, tn_tvalue *pointer, tn_tvalue *mask, tn_tvalue *other, bool is_volatile)
 {
     if (!is_volatile)
         return tn_t_load_ptr(&c->b, pointer, mask, other);
-    tn_tvalue *x = tn_t_atomic_load(&c->b, pointer, mask, volatile_order);
+    tn_tvalue *x = tn_t_atomic_load(&c->b, pointer, mask, tn_t_volatile_order);
     return mask && other ? tn_t_map3(&c->b, TN_S_select, mask, x, other) : x;
 }
 

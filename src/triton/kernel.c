@@ -426,11 +426,7 @@ static void buffer_modes(tn_kernel *kernel)
         kernel->buffers.at[i].mode = i >= 64 || (r.written >> i & 1) ? TN_READ_WRITE : TN_READ;
 }
 
-static void find_order(void *context, tn_top *op)
-{
-    const unsigned both = TN_T_READS | TN_T_WRITES; /* atomics */
-    *(bool *)context |= (tn_top_traits(op->code) & both) == both || op->code == TN_T_fence;
-}
+static void find_order(void *context, tn_top *op) { *(bool *)context |= tn_top_is_atomic(op->code) || op->code == TN_T_fence; }
 
 /* Atomics and fences order what is loaded after what other programs, of other kernels too, have stored: nothing is constant then, whoever stores it. */
 static bool orders_memory(tn_kernel *kernel)

@@ -72,7 +72,7 @@ static void load_anew(search *s, tn_top *load)
     tn_tvalue *mask = load->noperands > 1 ? load->operand[1] : NULL, *other = load->noperands > 2 ? load->operand[2] : NULL;
     tn_tbuilder b = tn_tbuilder_at(s->c->b.kernel, block, load->loc);
     tn_top *last = block->last;
-    tn_tvalue *x = tn_t_atomic_load(&b, load->operand[0], mask, "acquire.sys");
+    tn_tvalue *x = tn_t_atomic_load(&b, load->operand[0], mask, tn_t_volatile_order);
     tn_top *made = x->def; /* at the block's end: it goes before the load */
     last->next = NULL;
     block->last = last;

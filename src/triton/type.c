@@ -59,7 +59,6 @@ const char *tn_t_shape_text(tn_tcompiler *c, const tn_ttype *type)
 /* ---- constants ------------------------------------------------------------------------------------------------------- */
 
 static double greatest_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 ? 448 : 57344; }
-static bool is_f8(tn_dtype dtype) { return dtype == TN_F8E4M3 || dtype == TN_F8E5M2; }
 static bool is_half(tn_dtype dtype) { return dtype == TN_F16 || dtype == TN_BF16; }
 static int width(tn_dtype dtype) { return dtype == TN_BOOL ? 1 : tn_dtype_bits(dtype); }
 static int kind(tn_dtype dtype) { return dtype == TN_BOOL ? 0 : tn_is_float(dtype) ? 2 : 1; }
@@ -70,10 +69,10 @@ tn_number tn_t_number(const tn_py *v, tn_dtype dtype)
         return (tn_number){.u = v->kind == TN_PY_FLOAT ? v->number != 0 : v->integer != 0};
     if (v->kind != TN_PY_FLOAT && !tn_is_float(dtype))
         return tn_number_convert((tn_number){.u = (uint64_t)v->integer}, TN_U64, dtype);
-    if (v->kind != TN_PY_FLOAT && v->integer == (int64_t)v->integer && !is_f8(dtype))
+    if (v->kind != TN_PY_FLOAT && v->integer == (int64_t)v->integer && !tn_is_f8(dtype))
         return tn_number_from_int(dtype, (int64_t)v->integer);
     double number = v->kind == TN_PY_FLOAT ? v->number : (double)v->integer;
-    if (is_f8(dtype) && fabs(number) > greatest_f8(dtype))
+    if (tn_is_f8(dtype) && fabs(number) > greatest_f8(dtype))
         number = copysign(greatest_f8(dtype), number);
     return tn_number_from_double(dtype, number);
 }
@@ -194,8 +193,8 @@ tn_tvalue *tn_t_cast_value(tn_tcompiler *c, tn_tvalue *x, tn_dtype dtype, tn_t_r
     tn_dtype from = x->type.dtype;
     if (from == dtype)
         return x;
-    if (is_f8(dtype)) {
-        if (!tn_is_float(from) || is_f8(from))
+    if (tn_is_f8(dtype)) {
+        if (!tn_is_float(from) || tn_is_f8(from))
             x = tn_t_cast(&c->b, x, TN_F32);
         if (from != TN_F8E4M3)
             x = saturate(c, x, dtype);
@@ -388,9 +387,9 @@ static bool promote(tn_tcompiler *c, const tn_ast *at, const char *sign, const o
         *out = division ? TN_F32 : TN_F16;
     else if (a == TN_BF16 || b == TN_BF16)
         *out = a == b && !division ? TN_BF16 : TN_F32;
-    else if (is_f8(a) && is_f8(b))
+    else if (tn_is_f8(a) && tn_is_f8(b))
         *out = a == b ? a : TN_F16;
-    else if (is_f8(a) || is_f8(b))
+    else if (tn_is_f8(a) || tn_is_f8(b))
         return refuse_operands(c, at, sign, x, y, "fp8 meets no integers; cast one of them");
     else if (division && tn_is_unsigned(a) != tn_is_unsigned(b))
         return refuse_operands(c, at, sign, x, y, "one is signed, the other is not, so that the result is unlikely to be useful; cast one of them");

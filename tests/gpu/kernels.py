@@ -110,15 +110,20 @@ def argmax_rows(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+def grouped(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """Row and column of this program's tile: columns of GROUP tiles one after another."""
     pid = tl.program_id(0)
     pids_m = tl.cdiv(M, BM)
     pids_n = tl.cdiv(N, BN)
     in_group = GROUP * pids_n
     first_m = (pid // in_group) * GROUP
     size_m = min(pids_m - first_m, GROUP)
-    pm = first_m + (pid % in_group) % size_m
-    pn = (pid % in_group) // size_m
+    return first_m + (pid % in_group) % size_m, (pid % in_group) // size_m
+
+
+@triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+    pm, pn = grouped(M, N, BM, BN, GROUP)
     rm = pm * BM + tl.arange(0, BM)
     rn = pn * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)
@@ -137,14 +142,9 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK:
 @triton.jit
 def matmul_precise(a_ptr, b_ptr, c_ptr, M, N, K, B_K, B_N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr):
     """Any factors, a right one that lies either way (strides B_K, B_N), sums in SUM."""
-    pid = tl.program_id(0)
-    pids_m = tl.cdiv(M, BM)
-    pids_n = tl.cdiv(N, BN)
-    in_group = GROUP * pids_n
-    first_m = (pid // in_group) * GROUP
-    size_m = min(pids_m - first_m, GROUP)
-    rm = (first_m + (pid % in_group) % size_m) * BM + tl.arange(0, BM)
-    rn = (pid % in_group) // size_m * BN + tl.arange(0, BN)
+    pm, pn = grouped(M, N, BM, BN, GROUP)
+    rm = pm * BM + tl.arange(0, BM)
+    rn = pn * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)
     a_ptrs = a_ptr + rm[:, None] * K + rk[None, :]
     b_ptrs = b_ptr + rk[:, None] * B_K + rn[None, :] * B_N

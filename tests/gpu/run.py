@@ -13,6 +13,8 @@ import traceback
 
 import torch
 
+from timing import milliseconds
+
 HERE = pathlib.Path(__file__).resolve().parent
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -283,16 +285,6 @@ def check(name, entry, kernels):
             if not e <= limit:
                 wrong.append(f"{size} {dtype}: error {e:.2e}")
     return worst, wrong
-
-
-def milliseconds(run, times):
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(times):
-        run()
-    stop.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(stop) / times
 
 
 def turns(runs, rounds=9, times=5):

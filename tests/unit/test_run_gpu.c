@@ -603,36 +603,65 @@ static void teach_fake(tn_session *session, const tn_network *network, const cha
                                          .context = funcs.at[i]};
 }
 
+/* A network on the fake, whose kernels are interpreted. */
+typedef struct taught {
+    tn_session *session;
+    tn_network *network;
+    tn_executable *executable;
+    tn_context *context;
+} taught;
+
+/* kernels: of which machine; machine: that is compiled for; about: in front of what goes wrong. */
+static taught start_taught(tn_session *session, tn_network *network, const char *kernels, const char *machine, int threads, const char *about)
+{
+    taught t = {.session = session, .network = network};
+    tn_compile_options options = {.machine = machine, .threads = threads};
+    fake->most_threads = 1024;
+    teach_fake(session, network, kernels);
+    if (tn_compile(session, network, &options, &t.executable) != TN_OK)
+        fail_msg("%s%s", about, last_message(session));
+    assert_int_equal(tn_context_new(t.executable, &t.context), TN_OK);
+    return t;
+}
+
+static taught start_taught_file(const char *path, const char *machine, int threads)
+{
+    tn_session *session = tn_session_new();
+    tn_network *network;
+    assert_int_equal(tn_load_text(session, path, &network), TN_OK);
+    return start_taught(session, network, "cuda", machine, threads, "");
+}
+
+static void end_taught(taught *t)
+{
+    tn_context_free(t->context);
+    tn_executable_free(t->executable);
+    tn_network_free(t->network);
+    tn_session_free(t->session);
+    fake->nkernels = 0;
+    fake->most_threads = 0;
+    check_clean();
+}
+
 static void networks_run(void **state)
 {
     (void)state;
     enum { ROWS = 3, COLUMNS = 1000 };
     static float in[ROWS * COLUMNS];
-    tn_session *session = tn_session_new();
-    tn_network *network;
-    tn_executable *executable;
-    tn_context *context;
     tn_executable_info info;
-    assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/examples/softmax.tn", &network), TN_OK);
-    fake->most_threads = 1024;
-    teach_fake(session, network, "cuda");
-    tn_compile_options options = {.machine = "cuda", .threads = 2};
-    tn_status status = tn_compile(session, network, &options, &executable);
-    if (status != TN_OK)
-        fail_msg("%s", last_message(session));
-    assert_int_equal(tn_executable_describe(executable, &info), TN_OK);
+    taught t = start_taught_file(TENON_SOURCE_DIR "/examples/softmax.tn", "cuda", 2);
+    assert_int_equal(tn_executable_describe(t.executable, &info), TN_OK);
     assert_int_equal(info.device, 0);
     assert_string_equal(info.machine, "sm_90a");
     assert_true(strstr(fake->image, ".target sm_90a") != NULL);
-    assert_int_equal(tn_context_new(executable, &context), TN_OK);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         in[i] = (float)((i * 7919) % 31) * 0.25f - 3.0f;
     for (int64_t rows = 1; rows <= ROWS; rows++) {
         int64_t shape[2] = {rows, COLUMNS};
         DLTensor input = {.data = in, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shape}, output = {.data = NULL}, expected = {.data = NULL};
-        if (tn_run(context, &input, 1, &output, 1) != TN_OK)
-            fail_msg("%s", tn_context_error(context));
-        assert_int_equal(tn_run_reference(session, network, &input, 1, &expected, 1), TN_OK);
+        if (tn_run(t.context, &input, 1, &output, 1) != TN_OK)
+            fail_msg("%s", tn_context_error(t.context));
+        assert_int_equal(tn_run_reference(t.session, t.network, &input, 1, &expected, 1), TN_OK);
         for (int64_t i = 0; i < rows * COLUMNS; i++)
             assert_true(fabsf(((float *)output.data)[i] - ((float *)expected.data)[i]) <= 1e-6f);
         tn_tensor_free(&output);
@@ -642,18 +671,12 @@ static void networks_run(void **state)
     int64_t shape[2] = {2, COLUMNS};
     DLTensor input = {.data = in, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = shape}, output = {.data = NULL};
     tn_profile_row row;
-    tn_profile_start(context, 1);
-    assert_int_equal(tn_run(context, &input, 1, &output, 1), TN_OK);
+    tn_profile_start(t.context, 1);
+    assert_int_equal(tn_run(t.context, &input, 1, &output, 1), TN_OK);
     tn_tensor_free(&output);
-    assert_int_equal(tn_profile_at(context, 0, &row), TN_OK);
+    assert_int_equal(tn_profile_at(t.context, 0, &row), TN_OK);
     assert_true(row.runs == 1 && row.seconds > 0.0014 && row.seconds < 0.0016 && row.threads >= 32); /* as the events say */
-    tn_context_free(context);
-    tn_executable_free(executable);
-    tn_network_free(network);
-    tn_session_free(session);
-    fake->nkernels = 0;
-    fake->most_threads = 0;
-    check_clean();
+    end_taught(&t);
 }
 
 /* Rows that wait in shared memory, one of them in part: by all threads, without a race. */
@@ -663,17 +686,7 @@ static void rows_wait(void **state)
     enum { ROWS = 2, LONG = 32768, SHORT = 16384 };
     static float x[ROWS * LONG];
     static uint16_t h[ROWS * SHORT], w[SHORT];
-    tn_session *session = tn_session_new();
-    tn_network *network;
-    tn_executable *executable;
-    tn_context *context;
-    assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/waits.tn", &network), TN_OK);
-    fake->most_threads = 1024;
-    teach_fake(session, network, "cuda");
-    tn_compile_options options = {.machine = "cuda", .threads = 1};
-    if (tn_compile(session, network, &options, &executable) != TN_OK)
-        fail_msg("%s", last_message(session));
-    assert_int_equal(tn_context_new(executable, &context), TN_OK);
+    taught t = start_taught_file(TENON_SOURCE_DIR "/tests/lit/gpu/waits.tn", "cuda", 1);
     for (int i = 0; i < ROWS * LONG; i++)
         x[i] = (float)(i * 7919 % 4099) * 0.004f - 8.0f;
     for (int i = 0; i < ROWS * SHORT; i++)
@@ -685,9 +698,9 @@ static void rows_wait(void **state)
                           {.data = h, .device = {1, 0}, .ndim = 2, .dtype = {4, 16, 1}, .shape = shapes[1]},
                           {.data = w, .device = {1, 0}, .ndim = 1, .dtype = {4, 16, 1}, .shape = shapes[2]}};
     DLTensor found[2] = {{0}, {0}}, expected[2] = {{0}, {0}};
-    if (tn_run(context, inputs, 3, found, 2) != TN_OK)
-        fail_msg("%s", tn_context_error(context));
-    assert_int_equal(tn_run_reference(session, network, inputs, 3, expected, 2), TN_OK);
+    if (tn_run(t.context, inputs, 3, found, 2) != TN_OK)
+        fail_msg("%s", tn_context_error(t.context));
+    assert_int_equal(tn_run_reference(t.session, t.network, inputs, 3, expected, 2), TN_OK);
     for (int i = 0; i < ROWS * LONG; i++) {
         float want = ((float *)expected[0].data)[i];
         assert_true(fabsf(((float *)found[0].data)[i] - want) <= 1e-4f * want);
@@ -698,13 +711,7 @@ static void rows_wait(void **state)
         tn_tensor_free(&found[o]);
         tn_tensor_free(&expected[o]);
     }
-    tn_context_free(context);
-    tn_executable_free(executable);
-    tn_network_free(network);
-    tn_session_free(session);
-    fake->nkernels = 0;
-    fake->most_threads = 0;
-    check_clean();
+    end_taught(&t);
 }
 
 /* A loop whose condition, and a count, lie in the GPU's memory. A turn of it is a section that is replayed. */
@@ -713,17 +720,7 @@ static void loops_run(void **state)
     (void)state;
     enum { N = 7, K = 5 };
     float in[N * K], w[K * K];
-    tn_session *session = tn_session_new();
-    tn_network *network;
-    tn_executable *executable;
-    tn_context *context;
-    assert_int_equal(tn_load_text(session, TENON_SOURCE_DIR "/tests/lit/gpu/loop.tn", &network), TN_OK);
-    fake->most_threads = 1024;
-    teach_fake(session, network, "cuda");
-    tn_compile_options options = {.machine = "cuda:0", .threads = 1};
-    if (tn_compile(session, network, &options, &executable) != TN_OK)
-        fail_msg("%s", last_message(session));
-    assert_int_equal(tn_context_new(executable, &context), TN_OK);
+    taught t = start_taught_file(TENON_SOURCE_DIR "/tests/lit/gpu/loop.tn", "cuda:0", 1);
     for (int i = 0; i < N * K; i++)
         in[i] = (float)(i * 13 % 29);
     for (int i = 0; i < K * K; i++)
@@ -734,9 +731,9 @@ static void loops_run(void **state)
     for (int turn = 0; turn < 3; turn++) {
         DLTensor found[2] = {{0}, {0}}, expected[2] = {{0}, {0}};
         fake->replays = 0;
-        if (tn_run(context, inputs, 2, found, 2) != TN_OK)
-            fail_msg("%s", tn_context_error(context));
-        assert_int_equal(tn_run_reference(session, network, inputs, 2, expected, 2), TN_OK);
+        if (tn_run(t.context, inputs, 2, found, 2) != TN_OK)
+            fail_msg("%s", tn_context_error(t.context));
+        assert_int_equal(tn_run_reference(t.session, t.network, inputs, 2, expected, 2), TN_OK);
         assert_int_equal(*(int32_t *)found[1].data, 5); /* 28 to below 1 */
         assert_int_equal(*(int32_t *)expected[1].data, 5);
         for (int i = 0; i < N * K; i++)
@@ -747,13 +744,7 @@ static void loops_run(void **state)
             tn_tensor_free(&expected[o]);
         }
     }
-    tn_context_free(context);
-    tn_executable_free(executable);
-    tn_network_free(network);
-    tn_session_free(session);
-    fake->nkernels = 0;
-    fake->most_threads = 0;
-    check_clean();
+    end_taught(&t);
 }
 
 /* x [m, k] times w [k, n] (turned: [n, k]), plus b. */
@@ -793,8 +784,6 @@ static void check_network(const char *text, const char *machine, tn_dtype type, 
 {
     tn_session *session = tn_session_new();
     tn_network *network;
-    tn_executable *executable;
-    tn_context *context;
     char path[] = "/tmp/tenon-product-XXXXXX.tn";
     int file = mkstemps(path, 3);
     assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
@@ -802,19 +791,14 @@ static void check_network(const char *text, const char *machine, tn_dtype type, 
     assert_int_equal(unlink(path), 0);
     if (status != TN_OK)
         fail_msg("%s%s", text, last_message(session));
-    fake->most_threads = 1024;
-    teach_fake(session, network, machine);
+    taught t = start_taught(session, network, machine, machine, 1, text);
     if (fake->nkernels != kernels)
         fail_msg("%s%s: %d kernels, not %d", text, machine, fake->nkernels, kernels);
-    tn_compile_options options = {.machine = machine, .threads = 1};
-    if (tn_compile(session, network, &options, &executable) != TN_OK)
-        fail_msg("%s%s", text, last_message(session));
-    assert_int_equal(tn_context_new(executable, &context), TN_OK);
     DLTensor out = {0}, expected = {0};
     for (int i = 0; i < n; i++)
         fill_integers(&in[i], type, 3 + 2 * i);
-    if (tn_run(context, in, n, &out, 1) != TN_OK)
-        fail_msg("%s%s", text, tn_context_error(context));
+    if (tn_run(t.context, in, n, &out, 1) != TN_OK)
+        fail_msg("%s%s", text, tn_context_error(t.context));
     assert_int_equal(tn_run_reference(session, network, in, n, &expected, 1), TN_OK);
     int64_t elements = 1;
     for (int i = 0; i < out.ndim; i++)
@@ -828,13 +812,7 @@ static void check_network(const char *text, const char *machine, tn_dtype type, 
         free(in[i].data);
     tn_tensor_free(&out);
     tn_tensor_free(&expected);
-    tn_context_free(context);
-    tn_executable_free(executable);
-    tn_network_free(network);
-    tn_session_free(session);
-    fake->nkernels = 0;
-    fake->most_threads = 0;
-    check_clean();
+    end_taught(&t);
 }
 
 /* Sums in parts that a second kernel adds up, and rows and columns alone, by instructions and without: sums of small integers, exact in every order. */

@@ -28,8 +28,6 @@ static int cost_of_map(const tn_top *op)
     return tn_dtype_bits(dtype) > 32 ? 2 * cost : cost;
 }
 
-static bool is_small_float(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) == 8; }
-
 /* Neighbours along the last axis that is longer than 1 are neighbours in memory, or one element. */
 static int cost_of_load(const tn_top *op)
 {
@@ -52,7 +50,7 @@ static int own_cost(const tn_top *op)
     case TN_T_map:
         return cost_of_map(op);
     case TN_T_cast:
-        return is_small_float(op->operand[0]->type.dtype) || is_small_float(op->result->type.dtype) ? 10 : 1;
+        return tn_is_f8(op->operand[0]->type.dtype) || tn_is_f8(op->result->type.dtype) ? 10 : 1;
     case TN_T_load:
         return cost_of_load(op);
     case TN_T_load_ptr:

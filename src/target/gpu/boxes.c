@@ -484,6 +484,14 @@ static void fetch(lower *L, tn_lbuilder *b, gpu_boxes *x)
     lower_close(L, s);
 }
 
+static gpu_boxes *ring_of_block(lower *L, const tn_tblock *block)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->block == block)
+            return GPU(L)->boxes.at[i];
+    return NULL;
+}
+
 static bool has_rings(lower *L, const tn_top *loop)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len; i++)
@@ -493,12 +501,8 @@ static bool has_rings(lower *L, const tn_top *loop)
     return false;
 }
 
-static void fetch_fold(lower *L, tn_lbuilder *b, const tn_top *fold)
+static void fetch_fold(lower *L, tn_lbuilder *b, const tn_top *fold, gpu_boxes *x)
 {
-    gpu_boxes *x = NULL;
-    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
-        if (GPU(L)->boxes.at[i]->block == fold->region[0])
-            x = GPU(L)->boxes.at[i];
     gpu_count_turns(L, b, fold, &x->turns);
     tn_lop *loop = tn_l_for(b, "k0", x->turns.first, x->turns.limit, x->turns.step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
@@ -525,12 +529,15 @@ static void fetch_for(lower *L, tn_lbuilder *b, const tn_top *op)
 static void fetch_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
     for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
-        gpu_boxes *x = op->code == TN_T_dot ? gpu_boxes_of_dot(L, op) : op->code == TN_T_load ? gpu_boxes_of_load(L, op) : NULL;
+        gpu_boxes *x = op->code == TN_T_dot    ? gpu_boxes_of_dot(L, op)
+                       : op->code == TN_T_load ? gpu_boxes_of_load(L, op)
+                       : op->code == TN_T_fold ? ring_of_block(L, op->region[0])
+                                               : NULL;
         b->line = op->loc.line;
-        if (x)
+        if (x && op->code == TN_T_fold)
+            fetch_fold(L, b, op, x);
+        else if (x)
             fetch(L, b, x);
-        else if (op->code == TN_T_fold && has_rings(L, op))
-            fetch_fold(L, b, op);
         else if (op->code == TN_T_for && has_rings(L, op))
             fetch_for(L, b, op);
     }
@@ -554,10 +561,10 @@ static void init_mbarriers(lower *L, tn_lbuilder *b)
 }
 
 /* Registers that threads have by themselves: a quarter of a processor's for the warps of each quarter. */
-static int64_t registers_of(int64_t threads)
+static int64_t registers_of(const lower *L, int64_t threads)
 {
-    enum { QUARTER = 65536 / 4, MOST = 255 };
-    return tn_min(QUARTER / (tn_ceildiv(threads, GROUP) * TN_WARP) / EIGHT * EIGHT, MOST / EIGHT * EIGHT);
+    enum { QUARTERS = 4, MOST = 255 };
+    return tn_min(gpu_processor_registers(L) / QUARTERS / (tn_ceildiv(threads, GROUP) * TN_WARP) / EIGHT * EIGHT, MOST / EIGHT * EIGHT);
 }
 
 /* Registers that products want of a thread, addresses and what comes behind them included. */
@@ -575,10 +582,10 @@ static int64_t wanted_registers(const lower *L)
 /* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
 static int resident(const lower *L)
 {
-    enum { THREADS = 2048, REGISTERS = 65536, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
+    enum { THREADS = 2048, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
     const gpu_lower *g = (const gpu_lower *)L;
-    int64_t threads = L->func->threads, each = tn_min(tn_ceildiv(wanted_registers(L) + g->kept_words, EIGHT) * EIGHT, registers_of(threads));
-    int64_t by_registers = REGISTERS / (threads * each), by_memory = (gpu_most_shared(L) + SYSTEM) / (g->shared + SYSTEM);
+    int64_t threads = L->func->threads, each = tn_min(tn_ceildiv(wanted_registers(L) + g->kept_words, EIGHT) * EIGHT, registers_of(L, threads));
+    int64_t by_registers = gpu_processor_registers(L) / (threads * each), by_memory = (gpu_most_shared(L) + SYSTEM) / (g->shared + SYSTEM);
     return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
 }
 
@@ -587,14 +594,14 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     gpu_lower *g = GPU(L);
     int64_t computing = L->func->threads;
     /* A warp more costs each thread a third of its registers, or so: then a whole warpgroup copies, and gives up most of its own. */
-    bool hand_over = wanted_registers(L) > registers_of(computing + TN_WARP);
+    bool hand_over = wanted_registers(L) > registers_of(L, computing + TN_WARP);
     L->func->threads += hand_over ? GROUP : TN_WARP;
     init_mbarriers(L, b);
     tn_lop *roles = tn_l_roles(b, computing);
     L->entry.before = roles;
     tn_lbuilder in = tn_l_in(b, roles->region[0]);
     if (hand_over) {
-        int64_t all = registers_of(L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
+        int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
         tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
     }
     for (size_t i = 0; i < g->boxes.len; i++)

@@ -6,7 +6,6 @@
  * tile converted. */
 #include <string.h>
 
-#include "target/gpu/dot.h"
 #include "target/gpu/lower.h"
 
 /* ---- how memory lies ------------------------------------------------------------------------------------------------------ */
@@ -70,14 +69,6 @@ static int64_t multiple_of(const lower *L, const tn_tvalue *v, bool each, int de
 
 enum { DEPTH = 12 };
 
-static bool walks(const tn_subscript *s, int axis)
-{
-    for (int i = 0; i < s->naxes; i++)
-        if (s->axis[i] == axis)
-            return true;
-    return false;
-}
-
 static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
 {
     const tn_view *view = op->view;
@@ -95,7 +86,7 @@ static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
         int64_t stride = view->stride[d]->multiple, at = 1, product;
         if (tn_dim_is(view->stride[d], 0))
             continue;
-        if (s->block || !walks(s, m.axis)) /* an index that the vectors' axis does not move is one number for each of them */
+        if (s->block || !lower_walks(s, m.axis)) /* an index that the vectors' axis does not move is one number for each of them */
             at = multiple_of(L, s->value, !s->block, DEPTH);
         if (s->block && s->axis[0] != m.axis && type->extent[s->axis[0]].size > 1)
             at = 1;
@@ -211,6 +202,12 @@ bool gpu_neighbours(const lower *L, const tn_top *access, int *axis, int64_t *mu
     return m.axis >= 0;
 }
 
+/* As memory lies under an access. */
+static bool layout_for(lower *L, const tn_ttype *type, const lying *m, tn_layout *out)
+{
+    return layout_along(L, type, m->axis, gcd(m->multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m->bytes)), out);
+}
+
 bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_layout *better)
 {
     enum { FEW = 256 }; /* elements: not worth a trip through shared memory */
@@ -220,7 +217,7 @@ bool gpu_is_scattered(lower *L, const tn_top *load, const tn_layout *layout, tn_
     lying m = lying_of(L, load);
     if (m.axis < 0 || type->extent[m.axis].size < 8 || tn_layout_column(layout, 0, m.axis) == 1 || tn_layout_column(layout, TN_LAYOUT_LANE, m.axis) == 1)
         return false;
-    return layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better);
+    return layout_for(L, type, &m, better);
 }
 
 /* Bytes side by side in memory that one instruction of a warp touches, along the axis. */
@@ -247,8 +244,7 @@ bool gpu_store_whole_rows(lower *L, const tn_top *store, const tn_layout *layout
     enum { ROOM = 160 << 10 }; /* bytes */
     const tn_ttype *type = &lower_accessed_tile(store)->type;
     lying m = lying_of(L, store);
-    return GPU(L)->shared + gpu_elements(type) * m.bytes <= ROOM && layout_along(L, type, m.axis, gcd(m.multiple, VECTOR_BYTES / tn_min(VECTOR_BYTES, m.bytes)), better) &&
-           run_bytes(better, m.axis, m.bytes) > run_bytes(layout, m.axis, m.bytes);
+    return GPU(L)->shared + gpu_elements(type) * m.bytes <= ROOM && layout_for(L, type, &m, better) && run_bytes(better, m.axis, m.bytes) > run_bytes(layout, m.axis, m.bytes);
 }
 
 /* ---- who wants what --------------------------------------------------------------------------------------------------------- */
@@ -426,8 +422,8 @@ static int cost_of(lower *L, const tn_tvalue *v, tn_axis_search *search)
 /* Registers of a thread, so that two CTAs at least are on a processor: one loads while the other computes. */
 int64_t gpu_thread_room(const lower *L)
 {
-    enum { REGISTERS = 65536 /* a processor's */, RESIDENT = 1024 /* threads, which hide each other's waiting */, OTHERS = 24 /* needed besides */ };
-    return REGISTERS / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
+    enum { RESIDENT = 1024 /* threads, which hide each other's waiting */, OTHERS = 24 /* needed besides */ };
+    return gpu_processor_registers(L) / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
 }
 
 int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(gpu_elements(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }

@@ -12,8 +12,6 @@
 #include "target/gpu/dot.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* f8 is f16's product unless warpgroups multiply: what mma of f8 asks for (8.9, PTX 8.4) is not faster than that on Hopper. */
 static const gpu_mma instructions[] = {
@@ -110,8 +108,6 @@ static gpu_warps share_out(lower *L, const tn_top *dot, int64_t m, int64_t n)
 
 static bool is_power(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
-static int architecture(const lower *L) { return atoi(L->machine->name + strlen("sm_")); }
-
 static const gpu_mma *find_instruction(const product *p)
 {
     for (size_t i = 0; i < TN_COUNT(instructions); i++) {
@@ -143,7 +139,7 @@ static int group_columns_of(const lower *L, const product *p)
     int64_t depth = dot->operand[0]->type.extent[1].size * tn_dtype_bits(p->factor) / 8;
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
     bool loops = fold && fold->code == TN_T_for && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
-    bool fits = architecture(L) >= 90 && dot->precision != TN_TF32X3 && (adds || loops);
+    bool fits = L->machine->groups && dot->precision != TN_TF32X3 && (adds || loops);
     if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
@@ -164,7 +160,7 @@ static void choose(lower *L, product *p)
             p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
         if (p->group_columns || (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))) {
             p->mma = found;
-            p->halves = !p->group_columns && tn_is_float(p->factor) && tn_dtype_bits(p->factor) == 8;
+            p->halves = !p->group_columns && tn_is_f8(p->factor);
             return;
         }
     }
@@ -314,6 +310,14 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
     }
 }
 
+/* Number of the thread's warpgroup, by way of a lane, so that the assembler sees that a warp has one: what follows from it is in uniform registers. */
+static tn_lvalue *group_of(lower *L)
+{
+    enum { BITS = TN_LAYOUT_LANE_BITS + 2 };
+    tn_lbuilder *e = &L->entry;
+    return tn_l_lane_at(e, tn_l_fn2(e, TN_S_shr_logical, GPU(L)->thread, tn_l_index(e, BITS)), tn_l_index(e, 0));
+}
+
 /* The same by warpgroups; the products are under way when it ends. */
 static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
 {
@@ -322,7 +326,7 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
     int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
-    tn_lvalue *group = gpu_group(L), *i, *j, *k;
+    tn_lvalue *group = group_of(L), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
@@ -500,8 +504,6 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
 }
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------------------------ */
-
-int64_t gpu_most_shared(const lower *L) { return architecture(L) >= 90 ? 227 << 10 : 163 << 10; }
 
 /* Which operands are copied, and how far ahead. */
 static gpu_ring ring_of(lower *L, product *p)

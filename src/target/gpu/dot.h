@@ -77,7 +77,6 @@ bool gpu_loads_elements(const gpu_operand *o); /* for fragments: elements that l
 
 /* A buffer of its own in shared memory for that many tiles. */
 void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages);
-int64_t gpu_most_shared(const lower *L);                   /* bytes a CTA can have */
 bool gpu_dot_is_by_groups(lower *L, const tn_top *dot);
 bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 

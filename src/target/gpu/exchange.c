@@ -5,8 +5,6 @@
  * bytes that one could store. (Of 4-byte elements those are 32 bytes already, which is what memory moves.) */
 #include "target/gpu/lower.h"
 
-#include <assert.h>
-
 enum { WORD = 4, PAIR = 2, WIDEST = 16 }; /* bytes: of what lanes exchange; its elements; bytes of an access */
 
 typedef struct swap {

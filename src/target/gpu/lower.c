@@ -126,9 +126,9 @@ static bool is_load_of_several(const lower *L, const tn_top *op)
  * side (LayerNorm of 16384 columns: 0.95 of a copy; with loads in a nest of their own and 47 registers 0.87). */
 static bool leave_to_nest(lower *L, const tn_top *op)
 {
-    enum { REGISTERS = 65536 /* a processor's */, NEEDED = 40, LEAST_THREADS = 256 /* smaller CTAs are many anyway */,
+    enum { NEEDED = 40 /* registers */, LEAST_THREADS = 256 /* smaller CTAs are many anyway */,
            OTHERS = 256 /* bytes: more reductions' parts */, VECTOR_BYTES = 16 };
-    int threads = 32 * GPU(L)->warps, resident = (int)tn_min(REGISTERS / (NEEDED * threads), gpu_most_shared(L) / (GPU(L)->shared + OTHERS));
+    int threads = 32 * GPU(L)->warps, resident = (int)tn_min(gpu_processor_registers(L) / (NEEDED * threads), gpu_most_shared(L) / (GPU(L)->shared + OTHERS));
     int axis;
     int64_t multiple;
     if (!GPU(L)->waits || threads < LEAST_THREADS || resident < 2 || L->func->overlap || must_load_now(L, op))

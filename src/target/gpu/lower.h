@@ -108,13 +108,9 @@ static inline int64_t gpu_elements(const tn_ttype *type)
     return n;
 }
 
-/* Number of the thread's warpgroup, by way of a lane, so that the assembler sees that a warp has one: what follows from it is in uniform registers. */
-static inline tn_lvalue *gpu_group(lower *L)
-{
-    enum { BITS = 7 };
-    tn_lbuilder *e = &L->entry;
-    return tn_l_lane_at(e, tn_l_fn2(e, TN_S_shr_logical, GPU(L)->thread, tn_l_index(e, BITS)), tn_l_index(e, 0));
-}
+/* Of a processor, by the machine's row. */
+static inline int64_t gpu_most_shared(const lower *L) { return L->machine->l1_bytes; }             /* bytes, which one CTA can have */
+static inline int64_t gpu_processor_registers(const lower *L) { return L->machine->l2_bytes / 4; } /* of 32 bits */
 
 /* ---- lower.c --------------------------------------------------------------------------------------------------------------- */
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block);

@@ -6,7 +6,6 @@
  *
  * Barriers are not placed by hand: whoever touches memory that other threads touch too says so before (gpu_touch_…, gpu_prepare_…), and a barrier comes where
  * that meets what was touched since the last one, one of them a write. */
-#include "target/gpu/dot.h"
 #include "target/gpu/lower.h"
 
 #include <assert.h>

@@ -79,21 +79,13 @@ static tn_lvalue *in_stage(tn_lbuilder *b, const tn_lvalue *at, tn_lvalue *stage
 
 /* ---- into shared memory ------------------------------------------------------------------------------------------------ */
 
-static bool walks_inner(const gpu_operand *o, const tn_subscript *s)
-{
-    for (int i = 0; i < s->naxes; i++)
-        if (s->axis[i] == o->inner)
-            return true;
-    return false;
-}
-
 /* All elements of a copy exist, or none: no guard looks at where in it one is, and rows by number are the same for all. */
 static bool exists_whole(const gpu_operand *o, const tn_top *load)
 {
     const tn_view *view = load->view;
     for (int d = 0; d < view->rank; d++) {
         const tn_subscript *s = &load->subscript[d];
-        if (!walks_inner(o, s))
+        if (!lower_walks(s, o->inner))
             continue;
         if (!s->block)
             return false;

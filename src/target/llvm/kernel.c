@@ -166,7 +166,6 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
 
 /* ---- control flow -------------------------------------------------------------------------------------------------------------- */
 
-/* The exit test stands at the end; before the first iteration only where lo < hi is not plain. */
 /* The loop that the branch closes is not unrolled by whoever compiles the code further. */
 static void keep_rolled(tn_emitter *e, LLVMValueRef branch)
 {
@@ -177,6 +176,7 @@ static void keep_rolled(tn_emitter *e, LLVMValueRef branch)
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "llvm.loop", 9), LLVMMetadataAsValue(e->context, loop));
 }
 
+/* The exit test stands at the end; before the first iteration only where lo < hi is not plain. */
 static void emit_for(tn_emitter *e, const tn_lop *op)
 {
     enum { SECOND = 2 };

@@ -54,6 +54,14 @@ bool lower_writes_memory(const tn_top *op)
     return op->code == TN_T_store || op->code == TN_T_atomic || op->code == TN_T_store_ptr || op->code == TN_T_atomic_ptr || op->code == TN_T_cas_ptr;
 }
 
+bool lower_walks(const tn_subscript *s, int axis)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (s->axis[i] == axis)
+            return true;
+    return false;
+}
+
 const tn_tvalue *lower_accessed_tile(const tn_top *op)
 {
     return op->code == TN_T_store ? op->operand[0] : op->code == TN_T_store_ptr ? op->operand[1] : op->result;
@@ -88,7 +96,7 @@ bool lower_writes(const lower *L, const tn_top *op, int buffer)
 
 bool lower_synchronises(const tn_top *op)
 {
-    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr || op->code == TN_T_fence)
+    if (tn_top_is_atomic(op->code) || op->code == TN_T_fence)
         return true;
     for (int r = 0; r < op->nregions; r++)
         for (const tn_top *in = op->region[r]->first; in; in = in->next)

@@ -206,6 +206,7 @@ bool lower_same_access(const tn_top *a, const tn_top *b);                /* the 
 bool lower_writes_memory(const tn_top *op);
 bool lower_is_load(const tn_top *op);       /* by view or pointer */
 bool lower_is_expression(const tn_top *op); /* its elements can be computed one by one, wherever they are wanted */
+bool lower_walks(const tn_subscript *s, int axis);  /* the index follows that axis of the tile */
 const tn_tvalue *lower_accessed_tile(const tn_top *op); /* what a load, store or atomic gives, or stores */
 /* The buffer that an operation itself reads or writes, LOWER_MEMORY or LOWER_NOTHING. */
 int lower_accessed(const lower *L, const tn_top *op);

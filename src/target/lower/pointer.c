@@ -410,7 +410,7 @@ tn_lvalue *lower_place_present(lower *L, tn_lbuilder *b, const tn_top *op, tn_lv
     element x[2];
     if (op->code == TN_T_load)
         return op->view->padded ? NULL : lower_resolve(L, b, op, idx).exists;
-    if (op->code == TN_T_atomic || op->code == TN_T_atomic_ptr || op->code == TN_T_atomic_load || op->code == TN_T_cas_ptr)
+    if (tn_top_is_atomic(op->code))
         return lower_atomic_access(L, b, op, idx, x).exists;
     if (op->code != TN_T_load_ptr)
         return NULL;
