@@ -294,9 +294,11 @@ static const char *waiting_text(const tn_lboxes *boxes, const tn_lwaiting *w)
 static bool stuck(const tn_lrun *run)
 {
     const tn_lboxes *boxes = run->boxes;
-    const tn_lwaiting *first = &boxes->waiting[0], *second = &boxes->waiting[1];
-    return STOP(run, "no thread can go on: %s%s%s", first->waits ? waiting_text(boxes, first) : "", first->waits && second->waits ? ", and " : "",
-                second->waits ? waiting_text(boxes, second) : "");
+    tn_text all = {.arena = run->arena};
+    for (size_t i = 0; i < TN_COUNT(boxes->waiting); i++)
+        if (boxes->waiting[i].waits)
+            tn_text_add(&all, "%s%s", all.len ? ", and " : "", waiting_text(boxes, &boxes->waiting[i]));
+    return STOP(run, "no thread can go on: %s", all.at);
 }
 
 /* Whether the phase of that parity is over; *ok: false after a diagnostic. */
@@ -313,14 +315,13 @@ bool tn_l_mbarrier_wait(const tn_lrun *run)
     tn_lboxes *boxes = run->boxes;
     size_t barrier = barrier_of(run, 0);
     int64_t parity = run->number(run->context, run->first, 2) & 1;
-    bool ok = barrier != SIZE_MAX, again = false;
+    bool ok = barrier != SIZE_MAX;
     while (ok && !is_over(run, barrier, parity, &ok) && ok) {
         boxes->waiting[run->role] = (tn_lwaiting){true, run->first, barrier, parity};
-        tn_lturn turn = again ? TN_TURN_NOBODY : run->yield(run->context); /* back from the others: they have done what they could */
+        tn_lturn turn = run->yield(run->context);
         if (turn == TN_TURN_NOBODY)
             return stuck(run);
         ok = turn == TN_TURN_BACK;
-        again = true;
     }
     boxes->waiting[run->role].waits = false;
     if (ok)

@@ -45,7 +45,7 @@ struct tn_lboxes {
     TN_VEC(tn_lmbarrier) barrier;
     TN_VEC(tn_lbox) box; /* those of no kind are free */
     int64_t *group;      /* by thread: the one that is open */
-    tn_lwaiting waiting[2]; /* by role */
+    tn_lwaiting waiting[TN_MOST_INSTANCES + 1]; /* by role */
 };
 
 /* Evaluates the maps: indices are the kernel's. Gives what is wrong with them, or NULL. */

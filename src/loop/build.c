@@ -506,11 +506,12 @@ tn_lop *tn_l_while(tn_lbuilder *b)
     return op;
 }
 
-tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first)
+tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first, int instances)
 {
-    assert(b->block == b->func->body && first > 0 && first < b->func->threads && first % TN_WARP == 0);
+    assert(b->block == b->func->body && first > 0 && first < b->func->threads && instances > 0 && instances <= TN_MOST_INSTANCES && first % (instances * TN_WARP) == 0);
     tn_lop *op = append(b, TN_L_roles, NULL, 0);
     op->number.i = first;
+    op->instances = instances;
     add_regions(b->func, op, 2);
     return op;
 }
@@ -602,6 +603,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
     to->number = op->number;
     to->size = op->size;
     to->at = op->at;
+    to->instances = op->instances;
     to->lanes = op->lanes;
     to->name = op->name;
     to->stream = op->stream;

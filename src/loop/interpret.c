@@ -6,9 +6,9 @@
  * here each time: a barrier that some threads miss, a lane that is not there, shared memory read before it is written, and threads that
  * touch the same memory without a barrier between them (races.h).
  *
- * The two blocks of `roles` run each in lockstep, and take turns: the second one goes as far as it can, to a wait for an mbarrier that can't end, then the first
- * one, and so on until both are through or neither can go on. A kernel with roles, and a persistent one, is one CTA that walks all programs, so that what one
- * program leaves in shared memory meets the next. A wait for an mbarrier counts as a barrier for all threads: what races across one is not found. */
+ * The blocks of `roles` run each in lockstep, an instance of the first one by itself, and take turns: the second block goes as far as it can, to a wait for an
+ * mbarrier that can't end, then the first one, and so on until all are through or none can go on. A kernel with roles, and a persistent one, is one CTA that walks all
+ * programs, so that what one program leaves in shared memory meets the next. A wait for an mbarrier counts as a barrier for all threads: what races across one is not found. */
 #include "loop/boxes.h"
 #include "loop/internal.h"
 #include "loop/races.h"
@@ -465,15 +465,10 @@ static void forget_bytes(void *context, int64_t at, int64_t bytes)
     tn_races_forget(m->races, (size_t)at, (size_t)bytes);
 }
 
-static void has_met(void *context)
-{
-    machine *m = context;
-    tn_races_barrier(m->races);
-}
-
 static bool stop_machine(void *context, const char *message) { return stop(context, TN_INVALID, message); }
 
 static int role_of(const machine *m);
+static void has_met(void *context);
 static tn_lturn yield_turn(void *context);
 
 /* By groups of threads that run it together; all of a group have to be there. */
@@ -512,13 +507,25 @@ static void begin_cta(machine *m)
 
 static bool run_block(machine *m, const tn_lblock *block, const crowd *active);
 
+static int instance_of(const machine *m, int *instances);
+
+/* What the loop's index grows by in a turn: instances share out the turns of a grid's loop. */
+static int64_t step_of(machine *m, const tn_lop *op)
+{
+    int instances = 1;
+    if (op->kind == TN_FOR_GRID)
+        instance_of(m, &instances);
+    return index_of(m, op->operand[2]) * instances;
+}
+
 /* Gives each thread its first index, or its next one; those that have one stay. */
 static bool enter_loop(machine *m, const tn_lop *op, const crowd *active, crowd *inside)
 {
+    int instances, instance = op->kind == TN_FOR_GRID ? instance_of(m, &instances) : 0;
     inside->n = 0;
     for (int k = 0; k < active->n; k++) {
         m->thread = active->thread[k];
-        int64_t lo = index_of(m, op->operand[0]), step = index_of(m, op->operand[2]);
+        int64_t step = index_of(m, op->operand[2]), lo = index_of(m, op->operand[0]) + instance * step;
         if (step <= 0)
             return STOP(m, TN_INVALID, "a step of %lld", (long long)step);
         result_lanes(m, op->region[0]->arg)->i = lo;
@@ -534,7 +541,7 @@ static void next_turn(machine *m, const tn_lop *op, crowd *inside)
     for (int k = 0; k < inside->n; k++) {
         m->thread = inside->thread[k];
         tn_number *index = result_lanes(m, op->region[0]->arg);
-        if (tn_add(index->i, index_of(m, op->operand[2]), &index->i) && index->i < index_of(m, op->operand[1]))
+        if (tn_add(index->i, step_of(m, op), &index->i) && index->i < index_of(m, op->operand[1]))
             inside->thread[n++] = (uint16_t)m->thread;
     }
     inside->n = n;
@@ -597,30 +604,47 @@ static bool run_while(machine *m, const crowd *active)
     }
 }
 
-/* ---- two blocks at once ---- */
+/* ---- blocks at once ---- */
 
-/* One block of roles, run by an operating system's thread of its own, though never two at once: whose turn it is runs, until it can't go on. */
+/* One block of roles, or an instance of it, run by an operating system's thread of its own, though never two at once: whose turn it is runs, until it can't go on. */
 typedef struct role {
     machine m;
     const tn_lblock *block;
     crowd all;
     struct stage *stage;
-    int number;
+    int number, instances; /* among all; of its block */
     bool ended;
+    pthread_t worker;
     jmp_buf no_memory; /* where an allocation of this thread's leaves to */
     bool out_of_memory;
 } role;
 
+enum { MOST_ROLES = TN_MOST_INSTANCES + 1 };
 typedef struct stage {
     pthread_mutex_t mutex;
     pthread_cond_t passed;
-    int turn;
-    bool failed;
-    jmp_buf *on_oom; /* who is told in the end; NULL: the process ends */
-    role role[2];
+    int turn, roles;   /* instances of the first block by number, then the second block */
+    int running, idle; /* roles that have not ended; turns of theirs, one after another, in which nobody went on */
+    tn_status failed;  /* of the role that failed first */
+    jmp_buf *on_oom;   /* who is told in the end; NULL: the process ends */
+    role role[MOST_ROLES];
 } stage;
 
 static int role_of(const machine *m) { return m->role ? m->role->number : 0; }
+
+static int instance_of(const machine *m, int *instances)
+{
+    *instances = m->role ? m->role->instances : 1;
+    return *instances > 1 ? m->role->number : 0;
+}
+
+static void has_met(void *context)
+{
+    machine *m = context;
+    tn_races_barrier(m->races);
+    if (m->role)
+        m->role->stage->idle = 0;
+}
 
 static void take_turn(role *r)
 {
@@ -633,11 +657,13 @@ static void take_turn(role *r)
         r->m.arena->on_oom = r->m.func->session->arena.on_oom = &r->no_memory;
 }
 
+/* To the next role that has not ended. */
 static void pass_turn(role *r)
 {
     stage *s = r->stage;
     pthread_mutex_lock(&s->mutex);
-    s->turn = 1 - r->number;
+    for (int i = 0; i < s->roles && (i == 0 || s->role[s->turn].ended); i++)
+        s->turn = (s->turn + 1) % s->roles;
     pthread_cond_broadcast(&s->passed);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -646,28 +672,30 @@ static tn_lturn yield_turn(void *context)
 {
     machine *m = context;
     role *r = m->role;
-    if (!r || r->stage->role[1 - r->number].ended)
+    if (!r || ++r->stage->idle >= r->stage->running)
         return TN_TURN_NOBODY;
     pass_turn(r);
     take_turn(r);
-    if (!r->stage->failed)
-        return TN_TURN_BACK;
-    m->status = r->stage->role[1 - r->number].m.status;
-    return TN_TURN_FAILED;
+    m->status = r->stage->failed;
+    return m->status ? TN_TURN_FAILED : TN_TURN_BACK;
 }
 
 static void *run_role(void *context)
 {
     role *r = context;
+    stage *s = r->stage;
     take_turn(r);
-    if (r->stage->on_oom && setjmp(r->no_memory)) {
+    s->idle = 0;
+    if (s->on_oom && setjmp(r->no_memory)) {
         r->out_of_memory = true;
         r->m.status = TN_NO_MEMORY;
-    } else if (!r->stage->failed) {
+    } else if (!s->failed) {
         run_block(&r->m, r->block, &r->all);
     }
-    r->stage->failed |= r->m.status != TN_OK;
+    s->failed = s->failed ? s->failed : r->m.status;
     r->ended = true;
+    s->running--;
+    s->idle = 0;
     pass_turn(r);
     return NULL;
 }
@@ -675,31 +703,43 @@ static void *run_role(void *context)
 static void set_role(machine *m, stage *s, int number)
 {
     role *r = &s->role[number];
-    int first = number ? (int)m->op->number.i : 0, end = number ? m->threads : (int)m->op->number.i;
-    *r = (role){.m = *m, .block = m->op->region[number], .stage = s, .number = number};
+    const tn_lop *op = m->op;
+    int second = (int)op->number.i, each = second / op->instances, is_second = number == op->instances;
+    int first = is_second ? second : number * each, end = is_second ? m->threads : first + each;
+    *r = (role){.m = *m, .block = op->region[is_second], .stage = s, .number = number, .instances = is_second ? 1 : op->instances};
     r->all.n = r->m.together = end - first;
     r->m.role = r;
     for (int t = first; t < end; t++)
         r->all.thread[t - first] = (uint16_t)t;
 }
 
+/* The second block begins; the first one's first instance needs no thread of its own. */
 static bool run_roles(machine *m)
 {
     stage *s = TN_NEW(m->arena, stage);
-    pthread_t second;
-    *s = (stage){.mutex = PTHREAD_MUTEX_INITIALIZER, .passed = PTHREAD_COND_INITIALIZER, .turn = 1, .on_oom = m->arena->on_oom};
-    for (int i = 0; i < 2; i++)
+    int instances = m->op->instances, started = 1;
+    *s = (stage){.mutex = PTHREAD_MUTEX_INITIALIZER, .passed = PTHREAD_COND_INITIALIZER, .turn = instances, .roles = instances + 1, .running = instances + 1};
+    s->on_oom = m->arena->on_oom;
+    for (int i = 0; i < s->roles; i++)
         set_role(m, s, i);
-    if (pthread_create(&second, NULL, run_role, &s->role[1]))
-        return STOP(m, TN_NO_MEMORY, "no thread for its second block");
+    while (started < s->roles && !pthread_create(&s->role[started].worker, NULL, run_role, &s->role[started]))
+        started++;
+    if (started <= instances) { /* the second block, which comes last, was not: those that were started end in their turn */
+        STOP(m, TN_NO_MEMORY, "no thread for one of its blocks");
+        pthread_mutex_lock(&s->mutex);
+        s->failed = m->status;
+        s->roles = started;
+        s->turn = 0;
+        pthread_mutex_unlock(&s->mutex);
+    }
     run_role(&s->role[0]);
-    pthread_join(second, NULL);
+    for (int i = 1; i < started; i++)
+        pthread_join(s->role[i].worker, NULL);
     m->arena->on_oom = m->func->session->arena.on_oom = s->on_oom;
-    for (int i = 0; i < 2; i++) {
-        m->status = m->status ? m->status : s->role[i].m.status;
+    m->status = s->failed;
+    for (int i = 0; i < started; i++)
         if (s->role[i].out_of_memory)
             longjmp(*s->on_oom, 1);
-    }
     tn_races_barrier(m->races);
     return m->status == TN_OK;
 }

@@ -29,6 +29,8 @@
  *     map %t: bf16 of %x at 0 sizes (k, m) strides (k) box (64, 128) swizzle 128     first of all in a kernel: a view of %x that the machine copies boxes of (tn_lmap)
  *     roles 256 { … } else { … }              the CTA's first 256 threads run the first block, the others the second, both at once; a barrier in one is for its
  *                                             threads alone, and behind it all have met. What passes between them goes by mbarriers, which are `machine` instructions
+ *     roles 256 instances 2 { … } else { … }  the same, but the first 256 threads are two times 128 that run the first block each by themselves: a barrier is for the
+ *                                             threads of one instance, and a loop of kind `grid` gives them the CTA's programs in turns
  *
  * Between two barriers no two threads touch one element if one of them writes it, atomics apart. The interpreter reports what breaks these rules.
  *
@@ -93,6 +95,7 @@ struct tn_lop {
     tn_number number;      /* const, trap, lane_xor (the mask) */
     int64_t size;          /* alloc: elements if constant (-1: operand 0) */
     int64_t at;            /* alloc of shared memory: its first byte there */
+    int instances;         /* roles: of the first block; number: all their threads */
     const int *lanes;      /* shuffle: result->type.lanes entries */
     const char *name;      /* intrinsic, machine; print: its text, with a place for each value (tn_l_print_piece) */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
@@ -135,7 +138,8 @@ typedef struct tn_lfunc {
     uint32_t next_id;
 } tn_lfunc;
 
-enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */, TN_MOST_RESIDENT = 32 };
+enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */, TN_MOST_RESIDENT = 32,
+       TN_MOST_INSTANCES = 8 /* of a block of roles: PTX has 16 barriers */ };
 
 const char *tn_lop_name(tn_lopcode code);
 tn_lopcode tn_lop_from_name(const char *name); /* TN_LOP_COUNT: unknown */
@@ -195,8 +199,9 @@ void tn_l_machine(tn_lbuilder *b, const char *name, tn_lvalue *const *operands, 
 void tn_l_fence(tn_lbuilder *b, tn_lscope scope); /* between CTAs, around an atomic that passes something on; a barrier is one for the threads of this CTA */
 /* Declares a map and gives its value; an equal one is the same value. `value` and `stride[0]` need not be set. */
 tn_lvalue *tn_lfunc_map(tn_lfunc *func, const tn_lmap *map);
-/* Threads below `first` (a multiple of a warp, less than the CTA's) run region[0] of the op, the others region[1]. Only at the top of a kernel. */
-tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first);
+/* Threads below `first` (a multiple of a warp for each instance, less than the CTA's) run region[0] of the op, in so many instances, the others region[1]. Only at
+ * the top of a kernel. */
+tn_lop *tn_l_roles(tn_lbuilder *b, int64_t first, int instances);
 /* x, a real scalar, as the lane has it whose number is this lane's number ^ mask, mask <= 31; or the lane of number `lane` mod 32. */
 tn_lvalue *tn_l_lane_xor(tn_lbuilder *b, tn_lvalue *x, int64_t mask);
 tn_lvalue *tn_l_lane_at(tn_lbuilder *b, tn_lvalue *x, tn_lvalue *lane);

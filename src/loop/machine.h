@@ -19,7 +19,7 @@ typedef struct tn_lcopies {
 
 typedef struct tn_lboxes tn_lboxes; /* boxes.h */
 
-/* What came of letting the other threads go on: they have done what they can; there are none that could; one of them has failed. */
+/* What came of letting the other threads go on: some may have; none can; one of them has failed. */
 typedef enum tn_lturn { TN_TURN_BACK, TN_TURN_NOBODY, TN_TURN_FAILED } tn_lturn;
 
 /* One run of an instruction by the threads from `first` on. */
@@ -30,7 +30,7 @@ typedef struct tn_lrun {
     tn_arena *arena;
     tn_lcopies *copies; /* by thread */
     tn_lboxes *boxes;
-    int role; /* of the block of roles that runs it, 0 outside of one */
+    int role; /* number of the role that runs it: instances of the first block, then the second block; 0 outside of them */
     void *context;
     /* `bytes` of a part as the thread sees it, `skip` bytes behind its offset, checked and noted as touched; NULL after a diagnostic. */
     uint8_t *(*part)(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how);

@@ -399,6 +399,15 @@ static bool parse_for(parser *p, tn_lop *op, operands *list, const char **index)
            expect(p, "step") && add_operand(p, list, index_operand(p)) && parse_loop_kind(p, op);
 }
 
+static bool parse_roles(parser *p, tn_lop *op)
+{
+    int64_t instances = 1;
+    if (!integer(p, &op->number.i) || (accept(p, "instances") && !integer(p, &instances)))
+        return false;
+    op->instances = (int)tn_max(0, tn_min(instances, TN_MOST_INSTANCES + 1)); /* wrong ones stay wrong */
+    return true;
+}
+
 /* Operands, attributes and result type of one operation; *has_result: a type was given. */
 static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type, bool *has_result, const char **index)
 {
@@ -460,7 +469,7 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
     case TN_L_for:
         return parse_for(p, op, list, index);
     case TN_L_roles:
-        return integer(p, &op->number.i);
+        return parse_roles(p, op);
     case TN_L_while:
     case TN_L_barrier:
         return true;

@@ -164,6 +164,8 @@ static void print_while(printer *p, const tn_lop *op)
 static void print_roles(printer *p, const tn_lop *op)
 {
     tn_text_add(p->text, " %lld", (long long)op->number.i);
+    if (op->instances > 1)
+        tn_text_add(p->text, " instances %d", op->instances);
     print_block(p, op->region[0]);
     tn_text_add(p->text, " else");
     print_block(p, op->region[1]);

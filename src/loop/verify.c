@@ -6,7 +6,7 @@
 typedef struct verifier {
     const tn_lfunc *func;
     int max_bits;
-    int first, threads; /* of the threads that run the operation: those of a block of roles, else all */
+    int first, threads; /* of the threads that run the operation: those of an instance of a block of roles, else all */
     const tn_lop *op;
     tn_status status;
 } verifier;
@@ -379,8 +379,10 @@ static bool check_roles(verifier *v)
         return BAD(v, "L4: stands only at the top of a kernel");
     if (threads == 0 || threads % TN_WARP)
         return BAD(v, "L4: is for a kernel whose `threads` are a multiple of %d", TN_WARP);
-    return (op->number.i > 0 && op->number.i < threads && op->number.i % TN_WARP == 0) ||
-           BAD(v, "L4: the second block's first thread is a multiple of %d below %d, found %lld", TN_WARP, threads, (long long)op->number.i);
+    if (op->instances < 1 || op->instances > TN_MOST_INSTANCES)
+        return BAD(v, "L4: the first block has 1 to %d instances", TN_MOST_INSTANCES);
+    return (op->number.i > 0 && op->number.i < threads && op->number.i % (TN_WARP * op->instances) == 0) ||
+           BAD(v, "L4: the second block's first thread is a multiple of %d below %d, found %lld", TN_WARP * op->instances, threads, (long long)op->number.i);
 }
 
 static bool check_kind(verifier *v)
@@ -510,7 +512,7 @@ static bool verify_region(verifier *v, const tn_lop *op, int i)
     int first = v->first, threads = v->threads, second = (int)op->number.i;
     if (op->code == TN_L_roles) {
         v->first = i ? second : 0;
-        v->threads = i ? threads - second : second;
+        v->threads = i ? threads - second : second / op->instances;
     }
     bool ok = verify_block(v, op->region[i]);
     v->first = first;

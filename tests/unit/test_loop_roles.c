@@ -212,6 +212,8 @@ static void test_roles(void **state)
     } wrong[] = {
         {"roles 32 {\nif %few {\nbarrier\n}\n} else {\n}\n", "barrier: 5 of 32 threads reach it"},
         {"roles 32 {\n} else {\n%d = sub %t, %n : index\n%c = lt %d, %c32 : bool\nif %c {\nbarrier\n}\n}\n", "barrier: 5 of 64 threads reach it"},
+        {"roles 64 instances 2 {\nif %few {\nbarrier\n}\n} else {\n}\n", "barrier: 5 of 32 threads reach it"},
+        {"roles 64 instances 2 {\nstore %x[7], %n\n} else {\n}\n", "threads 0 and 1 touch element 7 of %x in global memory without a barrier between them"},
         {"roles 32 {\nstore %x[7], %n\n} else {\nstore %x[7], %n\n}\n", "touch element 7 of %x in global memory without a barrier between them"},
         {"roles 32 {\nstore %x[%t], %t\n} else {\nstore %x[200], %t\n}\n", "offset 200 (lane 0) of a buffer of 96 elements"},
         {"roles 32 {\nstore %x[200], %t\n} else {\nstore %x[%t], %t\n}\n", "offset 200 (lane 0) of a buffer of 96 elements"},
@@ -226,6 +228,100 @@ static void test_roles(void **state)
         tn_arena_free(&broken.arena);
     }
     tn_arena_free(&session.arena);
+}
+
+/* ---- instances ---- */
+
+enum { LANES = 32, MOST_STRIPS = 7, MOST_PROGRAMS = 5 };
+static int32_t strips[MOST_PROGRAMS * MOST_STRIPS * LANES], sums[MOST_PROGRAMS * LANES];
+
+/* What a test leaves out or changes; NULL: as it should be. */
+typedef struct turns {
+    const char *wait, *pass, *skip, *parity;
+} turns;
+
+/* Two warps, a program each, add up strips that a third one loads into a ring of three; one adds while the other stores. */
+static const char *turns_text(tn_session *session, const turns *r)
+{
+#define PART(name, usual) (r->name ? r->name : (usual))
+    return tn_format(&session->arena,
+                     "kernel @turns(%%x: global i32 readonly align 16, %%y: global i32, %%m: index, %%k: index, %%begin: index, %%end: index) threads 96 persistent 1 {\n"
+                     "map %%a: i32 of %%x at 0 sizes (32, m) strides (32) box (32, 1)\n%%t = thread : index\n%%s = alloc 96 at 0 : shared i32\n%%bar = alloc 8 at 384 : shared i64\n"
+                     "%%c0 = const 0 : index\n%%one = const 1 : index\n%%two = const 2 : index\n%%three = const 3 : index\n%%six = const 6 : index\n%%c32 = const 32 : index\n"
+                     "%%c64 = const 64 : index\n%%bytes = const 128 : index\n%%start = eq %%t, %%c0 : bool\n"
+                     "if %%start {\nfor %%i = 0 to 8 step 1 unroll {\nmachine @mbarrier_init %%bar[%%i], 1\n}\nmachine @mbarrier_fence\n}\nbarrier\n"
+                     "%%lane = rem %%t, %%c32 : index\n%%leads = eq %%lane, %%c0 : bool\n"
+                     "roles 64 instances 2 {\n%%mine = div %%t, %%c32 : index\n%%other = sub %%one, %%mine : index\n%%myturn = add %%six, %%mine : index\n%%theirs = add %%six, %%other : index\n"
+                     "%%at = alloc 1 : reg i64\n%%turn = alloc 1 : reg i64\n%%acc = alloc 1 : reg i32\n%%first = mul %%mine, %%k : index\nstore %%at[0], %%first\n%s\n"
+                     "for %%p = %%begin to %%end step 1 grid {\n%%zero = const 0 : i32\nstore %%acc[0], %%zero\n%%phase = load %%turn[0] : i64\n%s\n"
+                     "for %%l = 0 to %%k step 1 {\n%%now = load %%at[0] : i64\n%%slot = rem %%now, %%three : index\n%%round = div %%now, %%three : index\n%%parity = rem %%round, %%two : index\n"
+                     "machine @mbarrier_wait %%bar[%%slot], %%parity\n%%o = mul %%slot, %%c32 : index\n%%e = add %%o, %%lane : index\n%%v = load %%s[%%e] : i32\n"
+                     "%%sum = load %%acc[0] : i32\n%%sum2 = add %%sum, %%v : i32\nstore %%acc[0], %%sum2\n%%empty = add %%slot, %%three : index\n"
+                     "if %%leads {\nmachine @mbarrier_arrive %%bar[%%empty]\n}\n%%next = add %%now, %%one : index\nstore %%at[0], %%next\n}\n"
+                     "if %%leads {\n%s\n}\n%%after = sub %%one, %%phase : index\nstore %%turn[0], %%after\n%%here = load %%at[0] : i64\n%%there = add %%here, %%k : index\n%s\n"
+                     "barrier\n%%row = mul %%p, %%c32 : index\n%%f = add %%row, %%lane : index\n%%total = load %%acc[0] : i32\nstore %%y[%%f], %%total\n}\n"
+                     "} else {\nif %%leads {\n%%at = alloc 1 : reg i64\nstore %%at[0], %%c0\nfor %%p = %%begin to %%end step 1 grid {\n"
+                     "for %%l = 0 to %%k step 1 {\n%%now = load %%at[0] : i64\n%%slot = rem %%now, %%three : index\n%%round = div %%now, %%three : index\n%%later = add %%round, %%one : index\n"
+                     "%%parity = rem %%later, %%two : index\n%%empty = add %%slot, %%three : index\nmachine @mbarrier_wait %%bar[%%empty], %%parity\n"
+                     "machine @mbarrier_expect %%bar[%%slot], %%bytes\n%%o = mul %%slot, %%c32 : index\n%%r0 = mul %%p, %%k : index\n%%r = add %%r0, %%l : index\n"
+                     "machine @box_load_2 %%s[%%o], %%a, %%c0, %%r, %%bar[%%slot]\n%%next = add %%now, %%one : index\nstore %%at[0], %%next\n}\n}\n}\n}\n}\n",
+                     PART(parity, "store %turn[0], %other"), PART(wait, "machine @mbarrier_wait %bar[%myturn], %phase"), PART(pass, "machine @mbarrier_arrive %bar[%theirs]"),
+                     PART(skip, "store %at[0], %there"));
+#undef PART
+}
+
+static tn_status run_turns(tn_session *session, const turns *r, int64_t k, int64_t first, int64_t end)
+{
+    for (int i = 0; i < MOST_PROGRAMS * MOST_STRIPS * LANES; i++)
+        strips[i] = 5 * i + 1;
+    memset(sums, 0xff, sizeof sums);
+    return tn_loop_interpret(parse_kernel(session, turns_text(session, r)), (tn_loop_arg[]){{strips, MOST_PROGRAMS * MOST_STRIPS * LANES}, {sums, MOST_PROGRAMS * LANES}},
+                             (int64_t[]){MOST_PROGRAMS * MOST_STRIPS, k, first, end});
+}
+
+static void test_instances(void **state)
+{
+    (void)state;
+    for (int64_t k = 0; k <= MOST_STRIPS; k++)
+        for (int64_t n = 0; n <= MOST_PROGRAMS; n++) {
+            tn_session session = {0};
+            int64_t first = n && k % 2;
+            if (run_turns(&session, &(turns){0}, k, first, n) != TN_OK) {
+                tn_print_diags(&session, stderr);
+                fail_msg("%d programs of %d strips", (int)n, (int)k);
+            }
+            for (int64_t i = 0; i < MOST_PROGRAMS * LANES; i++) {
+                int64_t sum = 0;
+                for (int64_t l = 0; l < k; l++)
+                    sum += strips[(i / LANES * k + l) * LANES + i % LANES];
+                assert_int_equal(sums[i], i < first * LANES || i >= n * LANES ? -1 : sum);
+            }
+            tn_arena_free(&session.arena);
+        }
+}
+
+static void test_wrong_turns(void **state)
+{
+    (void)state;
+    static const struct {
+        turns turns;
+        const char *message;
+    } cases[] = {
+        {{.wait = ""}, "thread 0 waits for parity 1 of the mbarrier at byte 392, in whose phase 1 1 of 1 arrivals and 0 bytes are missing, and thread 32 waits for parity 1 of"}, /* both took one strip */
+        {{.pass = ""}, "thread 32 waits for parity 0 of the mbarrier at byte 440, in whose phase 0 1 of 1 arrivals and 0 bytes are missing, and thread 64 waits for"},
+        {{.pass = "machine @mbarrier_arrive %bar[%myturn]"}, "load: thread 0 reads element 32 of %s in shared memory, which nothing has written"},
+        {{.skip = ""}, "shared memory, which nothing has written"},
+        {{.parity = "store %turn[0], %c0"}, "thread 0 waits for parity 0 of the mbarrier at byte 432, in whose phase 0 1 of 1 arrivals and 0 bytes are missing, and thread 32 waits for parity 0 "
+                                            "of the mbarrier at byte 440, in whose phase 0 1 of 1 arrivals and 0 bytes are missing, and thread 64 waits for parity 0 of the mbarrier at byte 408"},
+    };
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        tn_session session = {0};
+        assert_int_equal(run_turns(&session, &cases[i].turns, MOST_STRIPS, 0, MOST_PROGRAMS), TN_INVALID);
+        assert_int_equal(session.diags.len, 1);
+        if (!strstr(session.diags.at[0].message, cases[i].message))
+            fail_msg("%d: expected: %s\nfound: %s", (int)i, cases[i].message, session.diags.at[0].message);
+        tn_arena_free(&session.arena);
+    }
 }
 
 /* ---- a product ---- */
@@ -272,7 +368,8 @@ static void test_product(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_boxes), cmocka_unit_test(test_wrong_boxes), cmocka_unit_test(test_roles), cmocka_unit_test(test_product),
+        cmocka_unit_test(test_ring), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_boxes), cmocka_unit_test(test_wrong_boxes), cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_instances), cmocka_unit_test(test_wrong_turns), cmocka_unit_test(test_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

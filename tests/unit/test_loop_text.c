@@ -95,7 +95,7 @@ static const char *const roles =
     "    }\n"
     "  }\n"
     "  store %x[%t], %t\n"
-    "  roles 32 {\n"
+    "  roles 64 instances 2 {\n"
     "  } else {\n"
     "  }\n"
     "}\n";
@@ -126,7 +126,7 @@ static void test_build_roles(void **state)
     tn_lvalue *t = tn_l_thread(&b), *one = tn_l_index(&b, 1);
     t->name = tn_intern_z(&session, "t");
     one->name = tn_intern_z(&session, "one");
-    tn_lop *op = tn_l_roles(&b, 64);
+    tn_lop *op = tn_l_roles(&b, 64, 1);
     for (int i = 0; i < 2; i++) {
         tn_lbuilder in = tn_l_in(&b, op->region[i]);
         tn_lop *loop = tn_l_for(&in, i ? "p.1" : "p", begin, end, one, TN_FOR_GRID);
@@ -136,7 +136,7 @@ static void test_build_roles(void **state)
         tn_l_store(&in, x, t, loop->region[0]->arg, NULL);
     }
     tn_l_store(&b, x, t, t, NULL);
-    tn_l_roles(&b, 32);
+    tn_l_roles(&b, 64, 2);
     assert_int_equal(tn_loop_verify(func, 0), TN_OK);
     assert_string_equal(kernel_text(func), roles);
     tn_arena_free(&session.arena);
@@ -299,6 +299,10 @@ static const refusal threaded_refusals[] = {
     {"roles {\n} else {\n}", "expected an integer"},
     {"roles 16 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 16"},
     {"roles 64 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 64"},
+    {"roles 32 instances 2 {\n} else {\n}", "L4: the second block's first thread is a multiple of 64 below 64, found 32"},
+    {"roles 32 instances 0 {\n} else {\n}", "L4: the first block has 1 to 8 instances"},
+    {"roles 32 instances 4000000000 {\n} else {\n}", "L4: the first block has 1 to 8 instances"},
+    {"roles 32 instances {\n} else {\n}", "expected an integer"},
     {"roles 0 {\n} else {\n}", "L4: the second block's first thread is a multiple of 32 below 64, found 0"},
     {"roles 32 {\nroles 32 {\n} else {\n}\n} else {\n}", "L4: stands only at the top of a kernel"},
     {"for %i = 0 to %n step 1 {\nroles 32 {\n} else {\n}\n}", "L4: stands only at the top of a kernel"},

@@ -597,7 +597,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     bool hand_over = wanted_registers(L) > registers_of(L, computing + TN_WARP);
     L->func->threads += hand_over ? GROUP : TN_WARP;
     init_mbarriers(L, b);
-    tn_lop *roles = tn_l_roles(b, computing);
+    tn_lop *roles = tn_l_roles(b, computing, 1);
     L->entry.before = roles;
     tn_lbuilder in = tn_l_in(b, roles->region[0]);
     if (hand_over) {

@@ -2,7 +2,7 @@
  *
  *     .entry kernel(buffers …, sizes …, begin, end, maps …)
  *
- * CTA number c of n runs the programs begin + c, begin + c + n, … below end, with as many threads as the kernel says. Buffers are plain pointers: LLVM finds
+ * CTA number c of n runs the programs begin + c, begin + c + n, … below end, with as many threads as the kernel says; instances of a role take turns at them. Buffers are plain pointers: LLVM finds
  * that those of an entry are global. A map is 128 bytes of its own, and stays where parameters are: instructions take its address. */
 #include <stdlib.h>
 #include <string.h>
@@ -129,10 +129,24 @@ LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at)
 void tn_emit_barrier(tn_emitter *e)
 {
     LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
-    if (e->role)
-        tn_emit_intrinsic(e, "llvm.nvvm.barrier", NULL, 0, (LLVMValueRef[]){tn_emit_int(i32, e->role), tn_emit_int(i32, e->role_threads)}, 2);
-    else
+    if (!e->role) {
         tn_emit_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL, 0);
+        return;
+    }
+    int second = (int)e->role->number.i;
+    LLVMValueRef number = tn_emit_int(i32, e->role_block ? 1 + e->role->instances : 1), threads = tn_emit_int(i32, e->role_block ? e->func->threads - second : second / e->role->instances);
+    if (e->instance)
+        number = LLVMBuildAdd(e->builder, number, e->instance, "");
+    tn_emit_intrinsic(e, "llvm.nvvm.barrier", NULL, 0, (LLVMValueRef[]){number, threads}, 2);
+}
+
+/* By way of a lane, so that the assembler sees that a warp has one. */
+LLVMValueRef tn_emit_instance(tn_emitter *e)
+{
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1);
+    LLVMValueRef thread = tn_emit_intrinsic(e, "llvm.nvvm.read.ptx.sreg.tid.x", NULL, 0, NULL, 0);
+    LLVMValueRef mine = LLVMBuildUDiv(e->builder, thread, tn_emit_int(i32, e->role->number.i / e->role->instances), "");
+    return tn_emit_intrinsic(e, "llvm.nvvm.shfl.sync.idx.i32", NULL, 0, (LLVMValueRef[]){LLVMConstAllOnes(i32), mine, tn_emit_int(i32, 0), tn_emit_int(i32, TN_WARP - 1)}, 4);
 }
 
 void tn_emit_gpu_fence(tn_emitter *e, tn_lscope scope)
@@ -218,7 +232,13 @@ LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op)
 
 void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
 {
-    LLVMValueRef first = LLVMBuildMul(e->builder, special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x"), *step, "");
-    *lo = LLVMBuildAdd(e->builder, *lo, first, "");
-    *step = LLVMBuildMul(e->builder, *step, special_register(e, "llvm.nvvm.read.ptx.sreg.nctaid.x"), "");
+    LLVMBuilderRef b = e->builder;
+    LLVMValueRef number = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x"), count = special_register(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
+    if (e->instance) {
+        LLVMValueRef instance = LLVMBuildZExt(b, e->instance, LLVMTypeOf(count), "");
+        number = LLVMBuildAdd(b, number, LLVMBuildMul(b, instance, count, ""), "");
+        count = LLVMBuildMul(b, count, tn_emit_int(LLVMTypeOf(count), e->role->instances), "");
+    }
+    *lo = LLVMBuildAdd(b, *lo, LLVMBuildMul(b, number, *step, ""), "");
+    *step = LLVMBuildMul(b, *step, count, "");
 }

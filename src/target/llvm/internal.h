@@ -33,7 +33,9 @@ typedef struct tn_emitter {
     LLVMValueRef shared;     /* the module's shared memory, on a GPU; NULL until an alloc needs it */
     LLVMValueRef zeros;      /* a constant of the module, that loads which are off read; NULL until one does */
     bool streams;            /* the function holds stores past the caches, which only a fence puts before what its caller does next */
-    int role, role_threads;  /* of a block of `roles` that is being emitted: its number from 1 on, and how many run it; 0: outside of one */
+    const tn_lop *role;      /* the `roles` that a block is being emitted of; NULL: outside of one */
+    int role_block;          /* which */
+    LLVMValueRef instance;   /* i32, number of this thread's instance of it; NULL: there is one */
     int line;                /* source line of the operation being emitted */
     tn_status status;        /* first error; what is emitted after it is thrown away */
 } tn_emitter;
@@ -88,6 +90,7 @@ LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, 
 LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
 LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op);
 void tn_emit_barrier(tn_emitter *e);
+LLVMValueRef tn_emit_instance(tn_emitter *e); /* i32: number of this thread's instance of the first block of the roles that are being emitted */
 void tn_emit_gpu_fence(tn_emitter *e, tn_lscope scope);
 /* The operand of a lane_xor or lane_at as another lane has it. */
 LLVMValueRef tn_emit_other_lane(tn_emitter *e, const tn_lop *op);

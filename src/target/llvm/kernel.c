@@ -179,7 +179,6 @@ static void keep_rolled(tn_emitter *e, LLVMValueRef branch)
 /* The exit test stands at the end; before the first iteration only where lo < hi is not plain. */
 static void emit_for(tn_emitter *e, const tn_lop *op)
 {
-    enum { SECOND = 2 };
     LLVMBuilderRef b = e->builder;
     const tn_lblock *block = op->region[0];
     LLVMValueRef lo = tn_emit_value(e, op->operand[0]), hi = tn_emit_value(e, op->operand[1]), step = tn_emit_value(e, op->operand[2]);
@@ -194,7 +193,7 @@ static void emit_for(tn_emitter *e, const tn_lop *op)
     LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, hi, "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = tn_emit_block_after(e, "done");
     LLVMValueRef branch = LLVMBuildCondBr(b, more, body, after);
-    if (e->role == SECOND) /* copies for the other role, and may have given its registers away */
+    if (e->role && e->role_block == 1) /* copies for the other role, and may have given its registers away */
         keep_rolled(e, branch);
     LLVMAddIncoming(index, (LLVMValueRef[]){lo, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
     LLVMPositionBuilderAtEnd(b, before);
@@ -226,10 +225,11 @@ static LLVMBasicBlockRef emit_role(tn_emitter *e, const tn_lop *op, int i, LLVMB
 {
     LLVMBasicBlockRef start = tn_emit_block_after(e, "role");
     LLVMPositionBuilderAtEnd(e->builder, start);
-    e->role = 1 + i;
-    e->role_threads = (int)(i ? e->func->threads - op->number.i : op->number.i);
+    e->role = op;
+    e->role_block = i;
+    e->instance = i == 0 && op->instances > 1 ? tn_emit_instance(e) : NULL;
     emit_block(e, op->region[i]);
-    e->role = 0;
+    e->role = NULL;
     *end = LLVMGetInsertBlock(e->builder);
     return start;
 }
