@@ -18,7 +18,7 @@
 #include <assert.h>
 
 struct gpu_boxes {
-    const tn_top *dot;
+    const tn_top *dot, *last; /* the first and the last in a turn that read it */
     const tn_tblock *block; /* whose turns are its: where its loads stand */
     gpu_operand *operand[2];
     int n, stages;
@@ -209,7 +209,7 @@ static bool has_fixed_loops(const lower *L, const tn_tblock *block)
 static gpu_boxes *new_ring(lower *L, const tn_top *dot, const tn_tblock *block)
 {
     gpu_boxes *x = TN_NEW(&L->arena, gpu_boxes);
-    *x = (gpu_boxes){.dot = dot, .block = block};
+    *x = (gpu_boxes){.dot = dot, .last = dot, .block = block};
     if (block->parent && block->parent->code == TN_T_fold)
         x->turns.index = &block->arg[0];
     TN_PUSH(&L->arena, &GPU(L)->boxes, x);
@@ -225,7 +225,40 @@ static void add_operand(lower *L, gpu_boxes *x, const gpu_operand *o, const tn_l
     *tn_map_at(&GPU(L)->ready, TN_KEY(o->value)) = mine;
 }
 
-/* Both operands of a product that a fold adds up; of another one those that its loop loads, and a left one that is the same for the whole program. */
+/* An operand that an earlier product has for its own already. */
+static gpu_operand *known_operand(lower *L, const tn_tvalue *v, gpu_boxes **ring)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        for (int k = 0; k < GPU(L)->boxes.at[i]->n; k++)
+            if (GPU(L)->boxes.at[i]->operand[k]->value == v) {
+                *ring = GPU(L)->boxes.at[i];
+                return (*ring)->operand[k];
+            }
+    return NULL;
+}
+
+/* An operand of the dot that a ring has: read along rows, or turned if its elements are such that both can be. */
+static bool is_known(lower *L, const tn_top *dot, const gpu_operand *o)
+{
+    gpu_boxes *ring = NULL;
+    const gpu_operand *known = known_operand(L, o->value, &ring);
+    return known && known->inner == o->inner && (ring->block == dot->block || ring->block == L->kernel->body);
+}
+
+static bool turns_with(const tn_top *dot, const gpu_operand *o) { return o->value->def && o->value->def->block == dot->block; }
+
+/* The operand is there for the dot from its ring's first one on. */
+static void read_ring(lower *L, const tn_top *dot, int number, const tn_tvalue *loaded)
+{
+    gpu_boxes *ring = NULL;
+    gpu_operand *o = known_operand(L, loaded, &ring);
+    *tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[number])) = o;
+    if (ring && ring->dot)
+        ring->last = dot;
+}
+
+/* Both operands of a product that a fold adds up; of another one those that its loop loads, and a left one that is the same for the whole program. What several
+ * products of a loop load is there once. */
 static void plan_dot(void *context, tn_top *dot)
 {
     lower *L = context;
@@ -238,21 +271,28 @@ static void plan_dot(void *context, tn_top *dot)
         tn_text_add(&GPU(L)->remarks, "\nno boxes: a loop around a product has bounds that are not known without memory");
         return;
     }
+    bool known[2], fold = dot->block->parent->code == TN_T_fold;
     for (int i = 0; i < 2; i++) {
         if (!gpu_operand_of(L, dot, i, &o[i]))
             return;
+        gpu_operand_as_loaded(&o[i]);
+        known[i] = !fold && is_known(L, dot, &o[i]);
         boxes[i] = !tn_map_get(&GPU(L)->ready, TN_KEY(o[i].value)) && may_load(L, &o[i], &m[i]);
     }
-    const tn_top *loop = dot->block->parent;
-    bool right_turns = boxes[1] && o[1].value->def->block == dot->block;
-    if (!right_turns || (loop->code == TN_T_fold && !(boxes[0] && o[0].value->def->block == dot->block)))
+    bool right = boxes[1] && turns_with(dot, &o[1]), left = boxes[0] && turns_with(dot, &o[0]);
+    if (fold && !(left && right))
         return;
-    gpu_boxes *x = new_ring(L, dot, dot->block);
-    add_operand(L, x, &o[1], &m[1]);
-    if (boxes[0] && o[0].value->def->block == dot->block)
-        add_operand(L, x, &o[0], &m[0]);
-    else if (boxes[0] && o[0].value->def->block == L->kernel->body)
+    gpu_boxes *x = right ? new_ring(L, dot, dot->block) : NULL;
+    if (right)
+        add_operand(L, x, &o[1], &m[1]);
+    if (left && (right || known[1]))
+        add_operand(L, right ? x : new_ring(L, dot, dot->block), &o[0], &m[0]);
+    else if (boxes[0] && o[0].value->def->block == L->kernel->body && (right || known[1]))
         add_operand(L, new_ring(L, NULL, L->kernel->body), &o[0], &m[0]);
+    for (int i = 0; i < 2; i++)
+        if (is_known(L, dot, &o[i]))
+            read_ring(L, dot, i, o[i].value);
+    TN_PUSH(&L->arena, &GPU(L)->products, dot);
 }
 
 static void find_assertion(void *context, tn_top *op) { *(bool *)context |= op->code == TN_T_assert; }
@@ -319,7 +359,7 @@ void gpu_plan_boxes(lower *L)
     g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
 }
 
-gpu_boxes *gpu_boxes_of_dot(lower *L, const tn_top *dot)
+gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len; i++)
         if (GPU(L)->boxes.at[i]->dot == dot)
@@ -385,6 +425,24 @@ void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_l
     tn_lvalue *first = tn_l_fn2(e, TN_S_eq, tn_l_fn2(e, TN_S_and, GPU(L)->thread, tn_l_index(e, GROUP - 1)), tn_l_index(e, 0)); /* one of a warpgroup, whose products end together */
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, first, also))->region[0]);
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(&in, x, EMPTY, stage)}, 2);
+}
+
+void gpu_await_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot)
+            gpu_await_boxes(L, b, GPU(L)->boxes.at[i]);
+}
+
+void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++) {
+        gpu_boxes *x = GPU(L)->boxes.at[i];
+        if (x->last != dot)
+            continue;
+        gpu_release_boxes(L, b, x, false, NULL);
+        gpu_next_boxes(b, x);
+    }
 }
 
 void gpu_release_program(lower *L, tn_lbuilder *b)
@@ -529,11 +587,11 @@ static void fetch_for(lower *L, tn_lbuilder *b, const tn_top *op)
 static void fetch_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
     for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
-        gpu_boxes *x = op->code == TN_T_dot    ? gpu_boxes_of_dot(L, op)
-                       : op->code == TN_T_load ? gpu_boxes_of_load(L, op)
-                       : op->code == TN_T_fold ? ring_of_block(L, op->region[0])
-                                               : NULL;
+        gpu_boxes *x = op->code == TN_T_load ? gpu_boxes_of_load(L, op) : op->code == TN_T_fold ? ring_of_block(L, op->region[0]) : NULL;
         b->line = op->loc.line;
+        for (size_t i = 0; op->code == TN_T_dot && i < GPU(L)->boxes.len; i++)
+            if (GPU(L)->boxes.at[i]->dot == op)
+                fetch(L, b, GPU(L)->boxes.at[i]);
         if (x && op->code == TN_T_fold)
             fetch_fold(L, b, op, x);
         else if (x)
@@ -573,9 +631,8 @@ static int64_t wanted_registers(const lower *L)
     enum { REST = 64 };
     const gpu_lower *g = (const gpu_lower *)L;
     int64_t words = REST;
-    for (size_t i = 0; i < g->boxes.len; i++)
-        if (g->boxes.at[i]->dot)
-            words += gpu_words(L, &g->boxes.at[i]->dot->result->type);
+    for (size_t i = 0; i < g->products.len; i++)
+        words += gpu_words(L, &g->products.at[i]->result->type);
     return words;
 }
 

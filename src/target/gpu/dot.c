@@ -598,7 +598,7 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
     region r = gpu_enter(L);
     gpu_await_boxes(L, &in, boxes);
     for (int i = 0; i < 2; i++)
-        p->operand[i] = *gpu_ready_operand(L, p->dot->operand[i], i == 0);
+        gpu_ready_operand(L, p->dot, i, &p->operand[i]);
     p->copied = true;
     gpu_bind_turn(L, &in, turns, k);
     body_of_fold(L, &in, p);
@@ -720,20 +720,13 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     else
         clear(b, &p);
     int64_t shared = GPU(L)->shared;
-    gpu_boxes *boxes = gpu_boxes_of_dot(L, dot);
+    gpu_boxes *boxes = op == dot ? NULL : gpu_boxes_of_fold(L, dot);
     if (op == dot) {
-        if (boxes)
-            gpu_await_boxes(L, b, boxes);
-        for (int i = 0; is_tiled(&p) && i < 2; i++) {
-            const gpu_operand *ready = gpu_ready_operand(L, dot->operand[i], i == 0);
-            if (ready)
-                p.operand[i] = *ready;
-        }
+        gpu_await_dot(L, b, dot);
+        for (int i = 0; is_tiled(&p) && i < 2; i++)
+            gpu_ready_operand(L, dot, i, &p.operand[i]);
         add_strip(L, b, &p);
-        if (boxes) {
-            gpu_release_boxes(L, b, boxes, false, NULL);
-            gpu_next_boxes(b, boxes);
-        }
+        gpu_release_dot(L, b, dot);
     } else if (boxes) {
         add_strips_of_boxes(L, b, &p, boxes);
     } else {

@@ -45,6 +45,10 @@ typedef struct gpu_operand {
 bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out);
 static inline int64_t gpu_operand_elements(const gpu_operand *o) { return o->rows * o->columns; }
 static inline int gpu_k_axis(const gpu_operand *o) { return o->left ? 1 : 0; }
+/* The load whose elements an operand is, turned perhaps, which as it lies in shared memory makes no difference. NULL: it is something else. */
+const tn_top *gpu_loaded(const tn_tvalue *v, bool *turned);
+/* The load's own tile, of which several products have operands, along rows or turned: what is copied. */
+void gpu_operand_as_loaded(gpu_operand *o);
 /* The operand as it lies where it comes from, to be copied so and then turned. */
 void gpu_operand_to_turn(const gpu_operand *o, gpu_operand *out);
 /* Turns what lies in the buffer of `from` into that of the other, for which all threads must have met. */
@@ -89,14 +93,17 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
 typedef struct gpu_boxes gpu_boxes;
 /* Finds the products whose operands can be copied so; gives them shared memory, maps and mbarriers. */
 void gpu_plan_boxes(lower *L);
-/* The ring of a dot's operands, NULL: none; that of a load at the top of a program, which is there for all of it. */
-gpu_boxes *gpu_boxes_of_dot(lower *L, const tn_top *dot);
+/* The ring that turns with a fold which adds up a dot, NULL: none; that of a load at the top of a program, which is there for all of it. */
+gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot);
 gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);
 struct gpu_ring *gpu_box_turns(gpu_boxes *x);
 void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x);   /* the next turn's operands are there from here on */
 /* Done with the turn that is awaited, or with the one before it, where `also` holds (NULL: it does); then the next one is the turn. */
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also);
 void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x);
+/* The rings of a loop that a dot is the first to read in a turn, and those that it is the last to. */
+void gpu_await_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
+void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
 /* All programs: `body` for those who compute, and the copies for the warp that does nothing else. */
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));
@@ -125,7 +132,7 @@ void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r);
 /* Declares the values of the Tile IR's indices in the turn `at`. */
 void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at);
 void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);
-/* The operand, if the loop around has copied it for this turn. */
-const gpu_operand *gpu_ready_operand(lower *L, const tn_tvalue *v, bool left);
+/* The operand of a dot, if the loop around has copied it for this turn; else false. */
+bool gpu_ready_operand(lower *L, const tn_top *dot, int number, gpu_operand *out);
 
 #endif

@@ -600,7 +600,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
             keep(L, b, op->result);
         else if (op->nresults == 1 && op->result->type.rank == 0)
             lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */
-        else if (op->nresults == 1 && gpu_is_worth_keeping(L, op->result))
+        else if (op->nresults == 1 && !gpu_is_copied(L, op->result) && gpu_is_worth_keeping(L, op->result))
             keep(L, b, op->result);
         return; /* other pure operations are computed where they are used */
     }

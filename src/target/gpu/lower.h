@@ -86,7 +86,8 @@ typedef struct gpu_lower {
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
-    tn_map ready;               /* tn_tvalue -> gpu_operand that a loop copies ahead */
+    tn_map ready;               /* what is loaded (tn_tvalue), and operands of dots (their place in the dot) -> gpu_operand that a loop copies ahead */
+    TN_VEC(const tn_top *) products; /* that read boxes */
     TN_VEC(struct gpu_boxes *) boxes; /* rings that a producer fills (boxes.c) */
     tn_lvalue *mbarriers;
     bool crowded;               /* with those rings it needs more shared memory than there is */
@@ -226,6 +227,7 @@ void gpu_start_ring(lower *L, tn_lbuilder *b, gpu_ring *r);                     
 void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);     /* first in its body */
 void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r);                 /* behind it */
 void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *step);
+bool gpu_is_copied(lower *L, const tn_tvalue *v);         /* a loop's ring has what it loads or turns */
 void gpu_survey_dot(lower *L, const tn_top *dot);         /* tiles of its result's shape get the layout of its accumulators */
 
 #endif

@@ -110,12 +110,24 @@ void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
     gpu_copy_ahead(L, b, r, index);
 }
 
+/* What products of the loop's body read, and what they load, is not there any more. */
+static void forget(lower *L, const tn_tblock *body)
+{
+    bool turned;
+    for (const tn_top *dot = body->first; dot; dot = dot->next)
+        for (int i = 0; dot->code == TN_T_dot && i < 2; i++) {
+            const tn_top *load = gpu_loaded(dot->operand[i], &turned);
+            *tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[i])) = NULL;
+            if (load)
+                *tn_map_at(&GPU(L)->ready, TN_KEY(load->result)) = NULL;
+        }
+}
+
 void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r)
 {
     tn_l_machine(b, "copy_wait", (tn_lvalue *[]){tn_l_index(b, 0)}, 1);
     touch_ring(L, b, r); /* nobody may use its bytes before all have met */
-    for (int i = 0; i < r->n; i++)
-        *tn_map_at(&GPU(L)->ready, TN_KEY(r->operand[i]->value)) = NULL;
+    forget(L, r->index->block);
 }
 
 /* ---- loops of users ------------------------------------------------------------------------------------------------------- */
@@ -140,7 +152,7 @@ static bool follows_index(const tn_tvalue *v, const tn_top *loop, int *budget)
 
 static bool may_copy(const tn_top *load, const tn_top *loop)
 {
-    if (!load || load->code != TN_T_load || load->block != loop->region[0])
+    if (load->block != loop->region[0])
         return false;
     for (int d = 0; d < load->view->rank; d++) {
         int budget = LOWER_BUDGET;
@@ -152,6 +164,23 @@ static bool may_copy(const tn_top *load, const tn_top *loop)
 
 static void find_synchronisation(void *context, tn_top *op) { *(bool *)context |= lower_synchronises(op); }
 
+/* The copy of what the operand loads: an earlier product's, if it lies so that this one can read it, or one more in the ring. NULL: it can't be copied. */
+static gpu_operand *copy_of(lower *L, gpu_ring *r, const tn_top *loop, const tn_top *dot, int number)
+{
+    gpu_operand o;
+    if (!gpu_operand_of(L, dot, number, &o))
+        return NULL;
+    gpu_operand_as_loaded(&o);
+    void **known = tn_map_at(&GPU(L)->ready, TN_KEY(o.value));
+    if (*known)
+        return ((gpu_operand *)*known)->inner == o.inner ? *known : NULL;
+    if (r->n < GPU_RING)
+        gpu_plan_copies(L, loop, &o);
+    if (o.width)
+        *known = r->operand[r->n++] = tn_memdup(&L->arena, &o, sizeof o);
+    return *known;
+}
+
 gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
 {
     enum { OTHER = 56 << 10 }; /* bytes for what else the loop shares */
@@ -161,21 +190,14 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
     r->index = loop->region[0]->arg;
     for (const tn_top *dot = loop->region[0]->first; dot && !synchronises; dot = dot->next)
         for (int i = 0; dot->code == TN_T_dot && gpu_dot_is_tiled(L, dot) && i < 2; i++) {
-            gpu_operand o;
-            void **ready = tn_map_at(&GPU(L)->ready, TN_KEY(dot->operand[i]));
-            if (*ready || r->n == GPU_RING || !may_copy(dot->operand[i]->def, loop) || !gpu_operand_of(L, dot, i, &o))
+            bool turned;
+            const tn_top *load = gpu_loaded(dot->operand[i], &turned);
+            if (!load || !may_copy(load, loop) || tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[i])))
                 continue;
-            gpu_plan_copies(L, loop, &o);
-            r->groups |= o.width && gpu_dot_is_by_groups(L, dot);
-            if (o.width)
-                *ready = r->operand[r->n++] = tn_memdup(&L->arena, &o, sizeof o);
+            gpu_operand *o = copy_of(L, r, loop, dot, i);
+            r->groups |= o && gpu_dot_is_by_groups(L, dot);
+            *tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[i])) = o;
         }
     gpu_fit_ring(L, r, loop->label, OTHER, 1);
     return r->n ? r : NULL;
-}
-
-const gpu_operand *gpu_ready_operand(lower *L, const tn_tvalue *v, bool left)
-{
-    const gpu_operand *o = tn_map_get(&GPU(L)->ready, TN_KEY(v));
-    return o && o->width && o->left == left && o->stage ? o : NULL;
 }
