@@ -19,24 +19,6 @@ static const char *const fold =
     "  %c1 = load %C[%pn + @0] : $N x #O\n  %cb = broadcast %c1 axes [1] : $M x $N x #O\n  %t = cast %s : $M x $N x #O\n"
     "  %u = add %t, %cb : $M x $N x #O\n  store %Y[%pm + @0, %pn + @1], %u\n}\n";
 
-static const char *replaced(tn_arena *arena, const char *text, const char *const (*by)[2], size_t n)
-{
-    tn_text out = {.arena = arena};
-    while (*text) {
-        size_t plain = strcspn(text, "#");
-        tn_text_put(&out, text, plain);
-        text += plain;
-        for (size_t i = 0; *text && i < n; i++)
-            if (by[i][0][1] == text[1]) {
-                const char *inner = replaced(arena, by[i][1], by, n);
-                tn_text_add(&out, "%s", inner ? inner : "");
-                text += 2;
-                break;
-            }
-    }
-    return out.at ? out.at : "";
-}
-
 static void check_on(const char *text, const shape *s, const char *gpu, double slack, uint64_t seed)
 {
     variant v = {.gpu = gpu, .slack = slack, .size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}, {"$K", s->K}}};

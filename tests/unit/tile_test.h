@@ -43,6 +43,25 @@ static inline bool test_lookup(void *context, const char *symbol, int64_t *value
     return false;
 }
 
+/* The text with each #X replaced by what stands beside it, in which others are replaced too; nothing for NULL. */
+static inline const char *replaced(tn_arena *arena, const char *text, const char *const (*by)[2], size_t n)
+{
+    tn_text out = {.arena = arena};
+    while (*text) {
+        size_t plain = strcspn(text, "#");
+        tn_text_put(&out, text, plain);
+        text += plain;
+        for (size_t i = 0; *text && i < n; i++)
+            if (by[i][0][1] == text[1]) {
+                const char *inner = replaced(arena, by[i][1], by, n);
+                tn_text_add(&out, "%s", inner ? inner : "");
+                text += 2;
+                break;
+            }
+    }
+    return out.at ? out.at : "";
+}
+
 static inline tn_kernel *parse_tile(tn_session *session, const char *text)
 {
     tn_kernels kernels = {0};
