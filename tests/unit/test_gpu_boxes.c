@@ -4,12 +4,23 @@
 typedef struct shape {
     int64_t m, n, k, M, N;
     int warps;
+    int instances, stages; /* of the schedule; 0: not set */
 } shape;
+
+static variant variant_of(const shape *s)
+{
+    variant v = {.size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}}};
+    if (s->instances)
+        v.set[0] = (setting){"instances", s->instances};
+    if (s->stages)
+        v.set[1] = (setting){"stages", s->stages};
+    return v;
+}
 
 /* Whether boxes are copied, and what is said of it: NULL is not looked for. */
 static void check(const char *text, const shape *s, bool boxes, const char *remark, uint64_t seed)
 {
-    variant v = {.size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}}};
+    variant v = variant_of(s);
     tn_session *session = new_test_session();
     tn_kernel *kernel = tile_variant(session, text, &v);
     tn_lfunc *func = NULL;
@@ -39,7 +50,7 @@ static void check(const char *text, const shape *s, bool boxes, const char *rema
 static void test_orders(void **state)
 {
     static const char *const text[] = {PRODUCT("[k*8, 1]", "[n*8, 1]"), PRODUCT("[k*8, 1]", "[1, k*8]"), PRODUCT("[1, m*8]", "[n*8, 1]"), PRODUCT("[1, m*8]", "[1, k*8]")};
-    static const shape shapes[] = {{9, 17, 25, 64, 64, 4}, {17, 9, 41, 128, 64, 8}, {8, 8, 1, 64, 64, 4}, {5, 3, 0, 64, 64, 4}, {33, 3, 9, 64, 64, 4}};
+    static const shape shapes[] = {{9, 17, 25, 64, 64, 4, 0, 0}, {17, 9, 41, 128, 64, 8, 0, 0}, {8, 8, 1, 64, 64, 4, 0, 0}, {5, 3, 0, 64, 64, 4, 0, 0}, {33, 3, 9, 64, 64, 4, 0, 0}};
     (void)state;
     for (size_t t = 0; t < TN_COUNT(text); t++)
         for (size_t i = 0; i < TN_COUNT(shapes); i++)
@@ -55,7 +66,7 @@ static void test_batch(void **state)
                                "  view %A = %a : [3, m*8, k*8] strides [m*k*64, k*8, 1]\n  view %B = %b : [3, k*8, n*8] strides [n*k*64, n*8, 1]\n" FOLD("", "%A[%pb, %pm + @0, %l + @1]", "%B[%pb, %l + @0, %pn + @1]")
                                "  store %Y[%pb, %pm + @0, %pn + @1], %s\n}\n";
     (void)state;
-    check(text, &(shape){9, 10, 9, 64, 64, 4}, true, NULL, 1);
+    check(text, &(shape){9, 10, 9, 64, 64, 4, 0, 0}, true, NULL, 1);
 }
 
 /* Rows before the view's start, which are memory and no zeros: tiles that begin there, and others. The dimension has no bounds, its start is computed. */
@@ -66,9 +77,9 @@ static void test_far_starts(void **state)
     static const char columns[] = HEAD("m*k*64", "k*(n*8+64)*8+64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1]\n  view %B = %b : [k*8, *] strides [n*8+64, 1] offset 64\n"
         FOLD("  %c = const 64 : i64\n  %start = sub %pn, %c : i64\n", "%A[%pm + @0, %l + @1]", "%B[%l + @0, in(%start + @1)]") STORE;
     (void)state;
-    check(text, &(shape){24, 9, 17, 64, 64, 4}, true, NULL, 1);
-    check(text, &(shape){32, 8, 33, 128, 64, 8}, true, NULL, 2);
-    check(columns, &(shape){9, 24, 17, 64, 64, 4}, true, NULL, 3);
+    check(text, &(shape){24, 9, 17, 64, 64, 4, 0, 0}, true, NULL, 1);
+    check(text, &(shape){32, 8, 33, 128, 64, 8, 0, 0}, true, NULL, 2);
+    check(columns, &(shape){9, 24, 17, 64, 64, 4, 0, 0}, true, NULL, 3);
 }
 
 /* Two products, one after the other; a strip of two ranges; a fold in the turns of a loop. */
@@ -88,11 +99,11 @@ static void test_several(void **state)
         "  %zero = const 0 : i64\n  %step = const 64 : i64\n  %nn = size n*8 : i64\n  for (%pn = %zero to %nn by %step) {\n" FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]")
         "  store %Y[%pm + @0, %pn + @1], %s\n  yield\n  }\n}\n";
     (void)state;
-    check(two, &(shape){9, 10, 17, 64, 64, 4}, true, NULL, 1);
-    check(ranges, &(shape){9, 10, 17, 64, 64, 4}, true, NULL, 2);
-    check(ranges, &(shape){9, 10, 0, 64, 64, 4}, true, NULL, 3);
-    check(nested, &(shape){9, 25, 17, 64, 64, 4}, true, NULL, 4);
-    check(nested, &(shape){17, 17, 9, 128, 64, 8}, true, NULL, 5);
+    check(two, &(shape){9, 10, 17, 64, 64, 4, 0, 0}, true, NULL, 1);
+    check(ranges, &(shape){9, 10, 17, 64, 64, 4, 0, 0}, true, NULL, 2);
+    check(ranges, &(shape){9, 10, 0, 64, 64, 4, 0, 0}, true, NULL, 3);
+    check(nested, &(shape){9, 25, 17, 64, 64, 4, 0, 0}, true, NULL, 4);
+    check(nested, &(shape){17, 17, 9, 128, 64, 8, 0, 0}, true, NULL, 5);
 }
 
 /* A factor that the program loads once, and one that every turn of a loop loads; the sums are carried. */
@@ -103,14 +114,14 @@ static void test_loop(void **state)
         "  %s = for (%l = %zero to %kk by %step) carry (%s0 = %none: $M x $N x f32) : $M x $N x f32 {\n    %1 = load %B[%l + @0, %pn + @1] : 64 x $N x bf16\n"
         "    %2 = dot %0, %1 : $M x $N x f32\n    %3 = add %s0, %2 : $M x $N x f32\n    yield %3\n  }\n" STORE;
     (void)state;
-    check(text, &(shape){9, 10, 25, 64, 64, 4}, true, NULL, 1);
-    check(text, &(shape){17, 9, 9, 128, 64, 8}, true, NULL, 2);
+    check(text, &(shape){9, 10, 25, 64, 64, 4, 0, 0}, true, NULL, 1);
+    check(text, &(shape){17, 9, 9, 128, 64, 8, 0, 0}, true, NULL, 2);
 }
 
 /* What a map can't say, or what may not be copied ahead. */
 static void test_declined(void **state)
 {
-    static const shape small = {9, 8, 9, 64, 64, 4};
+    static const shape small = {9, 8, 9, 64, 64, 4, 0, 0};
     static const struct {
         const char *text, *remark;
     } cases[] = {
@@ -130,8 +141,77 @@ static void test_declined(void **state)
         check(cases[i].text, &small, false, cases[i].remark, i);
 }
 
+/* ---- instances ---- */
+
+/* Whether a program each is what instances work on, and why not. */
+static void check_instances(const char *text, const shape *s, bool instances, const char *remark, uint64_t seed)
+{
+    variant v = variant_of(s);
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, &v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", s->warps);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    const char *want = tn_format(&session->arena, "instances %d {", s->instances);
+    if (!strstr(loop_text(func), want) != !instances)
+        fail_msg("instances: %s", func->remarks);
+    if (remark && !strstr(func->remarks, remark))
+        fail_msg("remarks: %s", func->remarks);
+    free_test_session(session);
+    check(text, s, true, NULL, seed);
+}
+
+#define NARROW_HEAD(A, B, Y, GRID)                                                                                                                \
+    "kernel @product(%a: bf16[" A "] read align 16, %b: bf16[" B "] read align 16, %y: bf16[m*n*64] " Y " align 16) grid(" GRID ") {\n"            \
+    "  view %Y = %y : [m*8, n*8] strides [n*8, 1]\n"
+#define NARROW_STORE "  %half = const 0.5 : $M x $N x f32\n  %t = mul %s, %half : $M x $N x f32\n  %h = cast %t : $M x $N x bf16\n  store %Y[%pm + @0, %pn + @1], %h\n}\n"
+#define NARROW(A, B) NARROW_HEAD("m*k*64", "k*n*64", "write", PLAIN_GRID) VIEWS(A, B) FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") NARROW_STORE
+
+/* No program to five, and more, that two or three instances share out; no strip to more than the ring has, whose turns the others' programs take; sizes that are no
+ * multiples; a program of eight warps. */
+static void test_instances(void **state)
+{
+    static const char *const text[] = {NARROW("[k*8, 1]", "[n*8, 1]"), NARROW("[1, m*8]", "[1, k*8]")};
+    (void)state;
+    for (int64_t programs = 0; programs <= 5; programs++)
+        for (int64_t k = 0; k <= 57; k += k == 1 ? 7 : k ? 16 : 1)
+            check_instances(text[0], &(shape){programs * 8 - (programs > 2), 7, k, 64, 64, 4, 2, 2 + k % 3}, true, NULL, (uint64_t)(programs * 10 + k));
+    check_instances(text[0], &(shape){33, 9, 41, 64, 64, 4, 2, 4}, true, NULL, 1);
+    check_instances(text[1], &(shape){9, 33, 25, 64, 64, 4, 2, 3}, true, NULL, 2);
+    check_instances(text[0], &(shape){25, 17, 17, 64, 64, 4, 3, 2}, true, NULL, 3);
+    check_instances(text[1], &(shape){30, 9, 24, 64, 64, 4, 4, 3}, true, NULL, 4);
+    check_instances(text[0], &(shape){33, 16, 17, 128, 64, 8, 2, 3}, true, NULL, 5);
+    check_instances(text[0], &(shape){33, 17, 9, 128, 128, 4, 2, 5}, true, NULL, 6);
+}
+
+/* Where instances would share memory, differ in their turns, or wait for each other. */
+static void test_alone(void **state)
+{
+    static const shape small = {17, 9, 17, 64, 64, 4, 2, 3};
+    static const struct {
+        const char *text, *remark;
+    } cases[] = {
+        {NARROW_HEAD("m*k*64", "k*n*64", "write", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]")
+             FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]")
+             "  %sum = reduce %s axes [1] order any identity [0] : $M x f32 combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n"
+             "  %all = reduce %sum axes [0] order any identity [0] : f32 combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n"
+             "  %wide = broadcast %all axes [] : $M x $N x f32\n  %u = sub %s, %wide : $M x $N x f32\n  %h = cast %u : $M x $N x bf16\n  store %Y[%pm + @0, %pn + @1], %h\n}\n",
+         "no instances: what comes behind the products takes shared memory"},
+        {NARROW_HEAD("m*k*64", "k*n*64", "write", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]") "  %size = size k*8 : i64\n  %less = min %size, %pm : i64\n"
+             "  %s = fold @dot (%l : %less by 64) axes [] order any identity [0] : $M x $N x f32 {\n    %0 = load %A[%pm + @0, %l + @1] : $M x 64 x bf16\n"
+             "    %1 = load %B[%l + @0, %pn + @1] : 64 x $N x bf16\n    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n"
+             "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n" NARROW_STORE, "no instances: programs differ in their turns"},
+        {NARROW_HEAD("m*k*64", "k*n*64", "write", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]") FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]") SECOND
+             "  %h = cast %both : $M x $N x bf16\n  store %Y[%pm + @0, %pn + @1], %h\n}\n", "no instances: there is more than one fold's product"},
+    };
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(cases); i++)
+        check_instances(cases[i].text, &small, false, cases[i].remark, i);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined),
+                                       cmocka_unit_test(test_instances), cmocka_unit_test(test_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

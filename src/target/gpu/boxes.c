@@ -9,6 +9,15 @@
  * It runs ahead as far as the ring goes, into the next program too, so that kernels are persistent: a CTA walks many programs, and stores the results of one while
  * the first operands of the next arrive.
  *
+ * Instances: the others may be several warpgroups or more that work on a program each (schedule: `instances`). One producer fills one ring for all, program after
+ * program, so that an instance skips the turns of what the others work on; and they take turns at the products, by an mbarrier each, which says that the instance
+ * before is through with its products:
+ *
+ *     instance 0   products 0 | results 0            | products 2 | results 2
+ *     instance 1              | products 1 | results 1            | products 3 …
+ *
+ * Without turns one would wait for a phase of `full` while the other is two phases ahead, which parities do not tell apart.
+ *
  * A ring turns with a fold, with a `for` whose body loads its operands, or once a program. It is for loads whose every axis walks one dimension of a view of
  * which the machine can have a map: strides of 16 bytes, no guards but an axis's end, nothing read from memory on the way. What lies before a dimension's start or
  * beyond what a map reaches is zeros in a box, but memory to a load from a dimension without bounds: boxes that may start there are looked at before they are copied,
@@ -25,6 +34,9 @@ struct gpu_boxes {
     int first;              /* number of its first mbarrier: one a stage for `full`, then one for `empty` */
     gpu_ring turns;         /* of a fold */
     tn_lvalue *stage, *parity; /* of the role that is lowered: where it is */
+    tn_lvalue *skip, *skip_parity; /* with instances: stages, and whether rounds are odd, that the programs of the others take */
+    int first_turn;            /* number of the first instance's mbarrier of turns */
+    tn_lvalue *turn;           /* parity of the instance's next turn */
 };
 
 enum { FULL, EMPTY };
@@ -305,6 +317,50 @@ static int64_t ring_bytes(const gpu_boxes *x)
     return bytes;
 }
 
+/* The same in every program. */
+static bool is_uniform(const lower *L, const tn_tvalue *v, int *budget)
+{
+    int64_t step;
+    if (--*budget < 0 || lower_range_of(L, v, &step) || (!v->def && (v->block || v->type.pointer)))
+        return false;
+    if (v->def && v->def->code != TN_T_map && v->def->code != TN_T_cast && v->def->code != TN_T_const && v->def->code != TN_T_size && v->def->code != TN_T_assume)
+        return false;
+    for (int i = 0; v->def && i < v->def->noperands; i++)
+        if (!is_uniform(L, v->def->operand[i], budget))
+            return false;
+    return true;
+}
+
+static void find_synchronisation(void *context, tn_top *op) { *(bool *)context |= lower_synchronises(op); }
+
+/* Why there can't be several instances, NULL: nothing is known yet that speaks against them. */
+static const char *why_alone(lower *L)
+{
+    const gpu_lower *g = GPU(L);
+    const tn_top *loop = g->boxes.at[0]->block->parent;
+    bool synchronises = false;
+    int budget = LOWER_BUDGET;
+    tn_tile_walk(L->kernel->body, find_synchronisation, &synchronises);
+    if (g->alone)
+        return "what comes behind the products takes shared memory";
+    if (g->boxes.len > 1 || !loop || loop->code != TN_T_fold || loop->block != L->kernel->body)
+        return "there is more than one fold's product";
+    for (int i = 0; i < loop->nranges; i++)
+        if (!is_uniform(L, loop->operand[i], &budget))
+            return "programs differ in their turns";
+    return g->shared ? "it has local buffers" : synchronises ? "programs wait for each other" : NULL;
+}
+
+/* How many programs a CTA works on at once. */
+static int instances_of(lower *L)
+{
+    int wanted = (int)tn_schedule_get(&L->kernel->schedule, "", "instances", 1);
+    const char *why = wanted > 1 ? why_alone(L) : NULL;
+    if (why)
+        tn_text_add(&GPU(L)->remarks, "\nno instances: %s", why);
+    return why || L->func->threads * wanted + GROUP > TN_MOST_THREADS ? 1 : wanted;
+}
+
 /* Buffers for each ring, as many as are wanted and fit. */
 static bool fit(lower *L)
 {
@@ -349,12 +405,14 @@ void gpu_plan_boxes(lower *L)
         return;
     }
     int n = 0;
+    g->instances = instances_of(L);
     for (size_t i = 0; i < g->boxes.len; i++) {
         gpu_boxes *x = g->boxes.at[i];
         for (int k = 0; k < x->n; k++)
             gpu_give_buffer(L, x->operand[k], x->stages);
         x->first = n;
-        n += 2 * x->stages;
+        x->first_turn = n + 2 * x->stages;
+        n = x->first_turn + (g->instances > 1 ? g->instances : 0);
     }
     g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
 }
@@ -381,13 +439,43 @@ gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
 
 /* ---- turns -------------------------------------------------------------------------------------------------------------------- */
 
+static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_lvalue *first)
+{
+    tn_lvalue *counter = tn_l_alloc(b, name, TN_I64, TN_SPACE_REG, 1);
+    tn_l_store(b, counter, tn_l_index(b, 0), first, NULL);
+    return counter;
+}
+
+/* At the first program's first turn. */
 static void start(tn_lbuilder *b, gpu_boxes *x)
 {
-    tn_lvalue *zero = tn_l_index(b, 0);
-    x->stage = tn_l_alloc(b, "stage", TN_I64, TN_SPACE_REG, 1);
-    x->parity = tn_l_alloc(b, "parity", TN_I64, TN_SPACE_REG, 1);
-    tn_l_store(b, x->stage, zero, zero, NULL);
-    tn_l_store(b, x->parity, zero, zero, NULL);
+    x->stage = new_counter(b, "stage", tn_l_index(b, 0));
+    x->parity = new_counter(b, "parity", tn_l_index(b, 0));
+}
+
+static tn_lvalue *in_ring(tn_lbuilder *b, const gpu_boxes *x, tn_lvalue *turns, tn_lvalue **parity)
+{
+    tn_lvalue *stages = tn_l_index(b, x->stages);
+    *parity = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_div, turns, stages), tn_l_index(b, 1));
+    return tn_l_fn2(b, TN_S_rem, turns, stages);
+}
+
+/* At the first turn of the program that the instance has first. */
+static void start_instance(lower *L, tn_lbuilder *b, gpu_boxes *x)
+{
+    gpu_lower *g = GPU(L);
+    gpu_ring ring = x->turns;
+    gpu_count_turns(L, b, x->block->parent, &ring);
+    tn_lvalue *zero = tn_l_index(b, 0), *step, *turns = tn_l_fn2(b, TN_S_max, ring.limit, zero), *parity;
+    int64_t by = 1;
+    tn_l_is_const(ring.step, &by);
+    step = tn_l_index(b, by);
+    turns = tn_l_fn2(b, TN_S_div, gpu_plus(b, turns, tn_l_index(b, by - 1)), step);
+    tn_lvalue *stage = in_ring(b, x, tn_l_fn2(b, TN_S_mul, turns, g->instance), &parity);
+    x->stage = new_counter(b, "stage", stage);
+    x->parity = new_counter(b, "parity", parity);
+    x->skip = in_ring(b, x, gpu_times(b, turns, g->instances - 1), &x->skip_parity);
+    x->turn = new_counter(b, "turn", tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
 }
 
 static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
@@ -408,6 +496,43 @@ void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
     tn_l_store(b, x->parity, zero, tn_l_fn3(b, TN_S_select, round, other, parity), NULL);
 }
 
+/* To the turn behind those of the programs that the others work on. */
+static void skip_others(tn_lbuilder *b, const gpu_boxes *x)
+{
+    tn_lvalue *zero = tn_l_index(b, 0), *stage = gpu_plus(b, get(b, x->stage), x->skip), *over = tn_l_fn2(b, TN_S_ge, stage, tn_l_index(b, x->stages));
+    tn_lvalue *parity = tn_l_fn2(b, TN_S_xor, get(b, x->parity), tn_l_fn2(b, TN_S_xor, x->skip_parity, tn_l_cast(b, over, TN_I64)));
+    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, over, gpu_plus(b, stage, tn_l_index(b, -x->stages)), stage), NULL);
+    tn_l_store(b, x->parity, zero, parity, NULL);
+}
+
+static tn_lvalue *leads_group(lower *L)
+{
+    tn_lbuilder *e = &L->entry;
+    return tn_l_fn2(e, TN_S_eq, tn_l_fn2(e, TN_S_and, GPU(L)->thread, tn_l_index(e, GROUP - 1)), tn_l_index(e, 0));
+}
+
+void gpu_take_turn(lower *L, tn_lbuilder *b)
+{
+    gpu_lower *g = GPU(L);
+    if (g->instances < 2)
+        return;
+    const gpu_boxes *x = g->boxes.at[0];
+    tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){g->mbarriers, gpu_plus(b, g->instance, tn_l_index(b, x->first_turn)), get(b, x->turn)}, 3);
+}
+
+void gpu_pass_turn(lower *L, tn_lbuilder *b)
+{
+    gpu_lower *g = GPU(L);
+    if (g->instances < 2)
+        return;
+    const gpu_boxes *x = g->boxes.at[0];
+    tn_lvalue *one = tn_l_index(b, 1), *next = gpu_plus(b, g->instance, one), *zero = tn_l_index(b, 0);
+    next = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, g->instances)), zero, next);
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, leads_group(L))->region[0]);
+    tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){g->mbarriers, gpu_plus(&in, next, tn_l_index(&in, x->first_turn))}, 2);
+    tn_l_store(b, x->turn, zero, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one), NULL);
+}
+
 void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
 {
     tn_lvalue *stage = stage_of(b, x);
@@ -418,12 +543,10 @@ void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
 
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also)
 {
-    tn_lbuilder *e = &L->entry;
     tn_lvalue *stage = stage_of(b, x), *zero = tn_l_index(b, 0);
     if (before && x->stages > 1)
         stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, stage, zero), tn_l_index(b, x->stages - 1), gpu_plus(b, stage, tn_l_index(b, -1)));
-    tn_lvalue *first = tn_l_fn2(e, TN_S_eq, tn_l_fn2(e, TN_S_and, GPU(L)->thread, tn_l_index(e, GROUP - 1)), tn_l_index(e, 0)); /* one of a warpgroup, whose products end together */
-    tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, first, also))->region[0]);
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, leads_group(L), also))->region[0]); /* one of a warpgroup, whose products end together */
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(&in, x, EMPTY, stage)}, 2);
 }
 
@@ -454,6 +577,8 @@ void gpu_release_program(lower *L, tn_lbuilder *b)
         gpu_release_boxes(L, b, x, false, NULL);
         gpu_next_boxes(b, x);
     }
+    if (GPU(L)->instances > 1 && L->status == TN_OK)
+        skip_others(b, GPU(L)->boxes.at[0]);
 }
 
 /* ---- the producer ---------------------------------------------------------------------------------------------------------------- */
@@ -605,14 +730,15 @@ static void fetch_program(lower *L, tn_lbuilder *b) { fetch_block(L, b, L->kerne
 
 /* ---- both --------------------------------------------------------------------------------------------------------------------------- */
 
-static void init_mbarriers(lower *L, tn_lbuilder *b)
+static void init_mbarriers(lower *L, tn_lbuilder *b, tn_lvalue *thread)
 {
     gpu_lower *g = GPU(L);
-    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_eq, g->thread, tn_l_index(b, 0)))->region[0]);
+    int turns = g->instances > 1 ? g->instances : 0, groups = g->warps / 4;
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_eq, thread, tn_l_index(b, 0)))->region[0]);
     for (size_t i = 0; i < g->boxes.len; i++) {
         const gpu_boxes *x = g->boxes.at[i];
-        for (int k = 0; k < 2 * x->stages; k++)
-            tn_l_machine(&in, "mbarrier_init", (tn_lvalue *[]){g->mbarriers, tn_l_index(&in, x->first + k), tn_l_index(&in, k < x->stages ? 1 : g->warps / 4)}, 3);
+        for (int k = 0; k < 2 * x->stages + turns; k++)
+            tn_l_machine(&in, "mbarrier_init", (tn_lvalue *[]){g->mbarriers, tn_l_index(&in, x->first + k), tn_l_index(&in, k < x->stages ? 1 : groups)}, 3);
     }
     tn_l_machine(&in, "mbarrier_fence", NULL, 0);
     tn_l_barrier(b);
@@ -646,30 +772,53 @@ static int resident(const lower *L)
     return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
 }
 
+/* Threads are told apart in their instance; thread: among all. By way of a lane, as in dot.c. */
+static void tell_apart(lower *L, tn_lvalue *thread)
+{
+    gpu_lower *g = GPU(L);
+    tn_lbuilder *e = &L->entry;
+    int64_t each = g->warps * TN_WARP;
+    g->thread = tn_l_fn2(e, TN_S_and, thread, tn_l_index(e, each - 1));
+    g->instance = tn_l_lane_at(e, tn_l_fn2(e, TN_S_div, thread, tn_l_index(e, each)), tn_l_index(e, 0));
+}
+
+static void compute(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b))
+{
+    gpu_lower *g = GPU(L);
+    if (g->instances > 1)
+        start_instance(L, b, g->boxes.at[0]);
+    for (size_t i = 0; i < g->boxes.len && g->instances == 1; i++)
+        start(b, g->boxes.at[i]);
+    int64_t given = tn_loop_shared_bytes(L->func);
+    lower_programs(L, b, body);
+    g->own_memory = g->instances > 1 && tn_loop_shared_bytes(L->func) > given;
+}
+
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b))
 {
     gpu_lower *g = GPU(L);
-    int64_t computing = L->func->threads;
+    int64_t computing = L->func->threads * g->instances;
+    tn_lvalue *thread = g->thread;
     /* A warp more costs each thread a third of its registers, or so: then a whole warpgroup copies, and gives up most of its own. */
     bool hand_over = wanted_registers(L) > registers_of(L, computing + TN_WARP);
-    L->func->threads += hand_over ? GROUP : TN_WARP;
-    init_mbarriers(L, b);
-    tn_lop *roles = tn_l_roles(b, computing, 1);
+    L->func->threads = (int)computing + (hand_over ? GROUP : TN_WARP);
+    init_mbarriers(L, b, thread);
+    if (g->instances > 1)
+        tell_apart(L, thread);
+    tn_lop *roles = tn_l_roles(b, computing, g->instances);
     L->entry.before = roles;
     tn_lbuilder in = tn_l_in(b, roles->region[0]);
     if (hand_over) {
         int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
         tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
     }
-    for (size_t i = 0; i < g->boxes.len; i++)
-        start(&in, g->boxes.at[i]);
-    lower_programs(L, &in, body);
+    compute(L, &in, body);
     if (L->status != TN_OK)
         return;
     in = tn_l_in(b, roles->region[1]);
     if (hand_over)
         tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, PRODUCERS)}, 1);
-    in = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_eq, g->thread, tn_l_index(&in, computing)))->region[0]);
+    in = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_eq, thread, tn_l_index(&in, computing)))->region[0]);
     for (size_t i = 0; i < g->boxes.len; i++)
         start(&in, g->boxes.at[i]);
     lower_programs(L, &in, fetch_program);

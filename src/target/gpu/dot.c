@@ -326,7 +326,7 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
     int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
-    tn_lvalue *group = group_of(L), *i, *j, *k;
+    tn_lvalue *group = groups > 1 ? group_of(L) : tn_l_index(b, 0), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
@@ -591,6 +591,7 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
 {
     gpu_ring *turns = gpu_box_turns(boxes);
     gpu_count_turns(L, b, p->op, turns);
+    gpu_take_turn(L, b);
     tn_lop *loop = tn_l_for(b, "k0", turns->first, turns->limit, turns->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
@@ -609,6 +610,7 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
     gpu_next_boxes(&in, boxes);
     gpu_leave(L, &in, r);
     lower_close(L, s);
+    gpu_pass_turn(L, b);
     end_groups(b, p);
     gpu_release_boxes(L, b, boxes, true, tn_l_fn2(b, TN_S_lt, turns->first, turns->limit));
 }

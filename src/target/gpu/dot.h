@@ -105,6 +105,9 @@ void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x);
 void gpu_await_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
+/* Around a product's loop: of a CTA's instances one after another is in it. Nothing where there is one. */
+void gpu_take_turn(lower *L, tn_lbuilder *b);
+void gpu_pass_turn(lower *L, tn_lbuilder *b);
 /* All programs: `body` for those who compute, and the copies for the warp that does nothing else. */
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));
 /* Turns of a fold as one loop: first, limit and step are set. */

@@ -650,8 +650,8 @@ static void all_programs(lower *L, tn_lbuilder *b)
     else
         lower_programs(L, b, lower_body);
     g->crowded = L->status == TN_OK && g->boxes.len && g->shared > gpu_most_shared(L);
-    if (g->crowded) {
-        L->status = TN_NO_MEMORY; /* nobody is told: fewer stages are tried */
+    if (L->status == TN_OK && (g->crowded || g->own_memory)) {
+        L->status = TN_NO_MEMORY; /* nobody is told: fewer stages, or one instance, are tried */
         return;
     }
     if (L->status == TN_OK && g->shared > gpu_most_shared(L))
@@ -661,30 +661,43 @@ static void all_programs(lower *L, tn_lbuilder *b)
                                  (long long)g->shared, g->remarks.at ? g->remarks.at : "");
 }
 
-static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_machine *machine, int most_stages, bool *crowded, tn_lfunc **out)
+/* What a kernel needs of shared memory besides its rings is known once it is lowered. */
+typedef struct attempt {
+    int stages; /* of a ring at most; 0: there are none */
+    bool alone; /* one instance */
+    bool crowded, own_memory; /* what came of it: rings do not fit; instances need memory of their own */
+} attempt;
+
+static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_machine *machine, attempt *a, tn_lfunc **out)
 {
     enum { WARPS = 4 };
     static const lower_target gpu = {"GPU", gpu_place_element, NULL, open_locals, all_programs};
-    gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}, .most_stages = most_stages};
+    gpu_lower state = {.base = {.target = &gpu, .session = session, .kernel = kernel, .machine = machine}, .most_stages = a->stages, .alone = a->alone, .instances = 1};
     lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
     state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = state.ready.arena =
         &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
     tn_status status = lower_run(L, out);
-    *crowded = state.crowded;
+    a->crowded = state.crowded;
+    a->own_memory = state.own_memory;
     return status;
 }
 
-/* What a kernel needs of shared memory besides its rings is known once it is lowered: then they get less, if they have to. */
+/* Rings get less, and instances are given up, if they have to be. */
 tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out)
 {
     enum { MOST_STAGES = 8, LEAST_STAGES = 2 };
-    bool crowded = true;
-    tn_status status = TN_OK;
+    attempt a = {.stages = MOST_STAGES};
     assert(machine->gpu);
     TN_TRY(tn_tile_bind(kernel));
-    for (int stages = MOST_STAGES; crowded; stages = stages > LEAST_STAGES ? stages - 1 : 0)
-        status = lower_with(session, kernel, machine, stages, &crowded, out);
+    tn_status status = lower_with(session, kernel, machine, &a, out);
+    while (a.crowded || a.own_memory) {
+        if (a.own_memory)
+            a.alone = true;
+        else
+            a.stages = a.stages > LEAST_STAGES ? a.stages - 1 : 0;
+        status = lower_with(session, kernel, machine, &a, out);
+    }
     return status;
 }

@@ -66,7 +66,9 @@ typedef struct demand {
 typedef struct gpu_lower {
     lower base;
     int warps;
-    tn_lvalue *thread;          /* number of this one */
+    tn_lvalue *thread;          /* number of this one among those of the program */
+    int instances;              /* programs that a CTA works on at once, in turns at the products (boxes.c) */
+    tn_lvalue *instance;        /* whose program this thread works on, if there are several */
     tn_map votes;               /* hash of extents -> how memory lies under tiles of that shape */
     tn_map classes;             /* the same -> tn_layout */
     tn_map demands;             /* tn_tvalue -> demand */
@@ -91,7 +93,9 @@ typedef struct gpu_lower {
     TN_VEC(struct gpu_boxes *) boxes; /* rings that a producer fills (boxes.c) */
     tn_lvalue *mbarriers;
     bool crowded;               /* with those rings it needs more shared memory than there is */
+    bool own_memory;            /* instances would want memory besides the ring, each its own */
     int most_stages;            /* of such a ring; 0: there shall be none */
+    bool alone;                 /* there shall be one instance */
     const tn_top *product;      /* the dot that the fold around it computes */
 } gpu_lower;
 
