@@ -68,11 +68,6 @@ static tn_status measure_there(cli *c, tn_context *context, const DLTensor *inpu
     return status;
 }
 
-static size_t peak_bytes(const measurement *m)
-{
-    return m->memory.arena + m->memory.scratch + m->memory.inputs + m->memory.outputs + m->info.constant_bytes + m->info.packed_bytes;
-}
-
 static double row_ms(const tn_profile_row *row)
 {
     return row->runs ? row->seconds / (double)row->runs * 1e3 : 0;
@@ -84,7 +79,7 @@ static void print_json(const cli *c, const tn_context *context, const measuremen
     cli_print_json_text(c->file);
     printf(", \"median_ms\": %.6f, \"min_ms\": %.6f, \"compile_ms\": %.3f, \"peak_bytes\": %zu, \"arena_bytes\": %zu, \"arena_lower_bound\": %zu, "
            "\"runs\": %zu, \"threads\": %d, \"machine\": \"%s\", \"device\": %d, \"kernels\": [",
-           m->median * 1e3, m->least * 1e3, m->compile * 1e3, peak_bytes(m), m->memory.arena, m->memory.lower_bound, m->runs, m->info.threads, m->info.machine, m->info.device);
+           m->median * 1e3, m->least * 1e3, m->compile * 1e3, m->memory.peak, m->memory.arena, m->memory.lower_bound, m->runs, m->info.threads, m->info.machine, m->info.device);
     tn_profile_row row;
     for (size_t i = 0; tn_profile_at(context, i, &row) == TN_OK; i++) {
         printf("%s{\"name\": ", i ? ", " : "");
@@ -116,7 +111,7 @@ static void print_table(cli *c, const tn_context *context, const measurement *m)
            m->info.fuse_seconds * 1e3, m->info.lower_seconds * 1e3, m->info.emit_seconds * 1e3, m->info.link_seconds * 1e3, m->info.load_seconds * 1e3,
            m->info.kernel_steps, m->info.kernels);
     printf("memory %.2f MiB: intermediates %.2f (lower bound %.2f), scratch %.2f, inputs and outputs %.2f, weights mapped %.2f, packed %.2f\n",
-           (double)peak_bytes(m) * mib, (double)m->memory.arena * mib, (double)m->memory.lower_bound * mib, (double)m->memory.scratch * mib,
+           (double)m->memory.peak * mib, (double)m->memory.arena * mib, (double)m->memory.lower_bound * mib, (double)m->memory.scratch * mib,
            (double)(m->memory.inputs + m->memory.outputs) * mib, (double)m->info.constant_bytes * mib, (double)m->info.packed_bytes * mib);
     if (c->profile)
         print_profile(context);

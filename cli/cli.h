@@ -26,6 +26,7 @@ typedef struct cli {
     const char *inputs_dir, *save, *format, *machine, *passes, *print_after, *emit, *output, *lower, *grid, *target;
     int64_t threads, seed, config, warps;
     double seconds;
+    bool only_shapes; /* inputs have no values: a symbol that --size does not name has no size */
     bool json, profile, reference, verify, help, check, bench;
 } cli;
 
@@ -68,6 +69,8 @@ void cli_tensor_free(cli_tensor *tensor);
 /* Memory for a dense tensor. */
 tn_status cli_tensor_new(tn_session *session, DLDataType dtype, int rank, const int64_t *shape, cli_tensor *out);
 
+/* Sizes of an input, --size for symbols; false: *unknown has none. */
+bool cli_input_shape(cli *c, const tn_value_info *info, int64_t *shape, const char **unknown);
 /* The inputs of the network: --input, --inputs, the rest random by --seed. An array of tn_input_count. */
 tn_status cli_inputs(cli *c, const tn_network *network, cli_tensor **out);
 void cli_tensors_free(cli_tensor *tensors, size_t n);

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "import/import.h"
 #include "run/cuda.h"
+#include "run/run.h"
 #include "target/target.h"
 
 static void print_value(const char *what, size_t i, const tn_value_info *info)
@@ -14,7 +15,85 @@ static void print_value(const char *what, size_t i, const tn_value_info *info)
     printf("]\n");
 }
 
-static void print_network(const tn_network *network)
+/* ---- memory --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct memory {
+    tn_memory_info info;
+    const char *machine, *unknown; /* unknown: a dimension that has no size; NULL: none */
+    int threads;
+    bool failed;
+} memory;
+
+/* Sizes of the inputs from --dim and --size; what a run would take with them. */
+static tn_status find_memory(cli *c, const tn_network *network, memory *out)
+{
+    size_t n = tn_input_count(network);
+    DLTensor *inputs = TN_NEW_ARRAY(&c->session->arena, DLTensor, n + 1);
+    tn_compile_options options = cli_compile_options(c);
+    const tn_machine *machine;
+    int device;
+    c->only_shapes = true;
+    for (size_t i = 0; i < n; i++) {
+        tn_value_info info;
+        tn_input_info(network, i, &info);
+        int64_t *shape = TN_NEW_ARRAY(&c->session->arena, int64_t, (size_t)info.rank + 1);
+        if (!cli_input_shape(c, &info, shape, &out->unknown))
+            return TN_OK;
+        inputs[i] = (DLTensor){.ndim = info.rank, .dtype = info.dtype, .shape = shape};
+    }
+    out->unknown = NULL;
+    TN_TRY(tn_gpu_machine(c->session, options.machine, &machine, &device));
+    out->machine = machine->name;
+    out->threads = machine->gpu ? 0 : options.threads ? options.threads : tn_cpu_count();
+    return tn_network_memory(c->session, network, &options, inputs, n, &out->info);
+}
+
+static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+
+static void print_memory(const memory *m)
+{
+    const tn_memory_info *i = &m->info;
+    if (m->failed) {
+        printf("memory: no plan\n");
+        return;
+    }
+    if (m->unknown) {
+        printf("memory: no size for %s; give --size NAME=N or --dim NAME=N\n", m->unknown);
+        return;
+    }
+    printf("memory on %s", m->machine);
+    if (m->threads)
+        printf(", %d threads", m->threads);
+    printf(": peak %.3f MiB%s\n", mib(i->peak), i->complete ? "" : ", and what only a run tells");
+    printf("  intermediates %12.3f MiB, lower bound %.3f MiB", mib(i->arena), mib(i->lower_bound));
+    if (i->lower_bound)
+        printf(" (%.3f of it)", (double)i->arena / (double)i->lower_bound);
+    printf(", %.3f MiB without sharing\n", mib(i->total));
+    if (*i->step)
+        printf("  most is alive in @%s%s%.100s%s\n", i->step, *i->nodes ? " (" : "", i->nodes, *i->nodes ? ")" : "");
+    printf("  scratch       %12.3f MiB\n  inputs        %12.3f MiB\n  outputs       %12.3f MiB\n", mib(i->scratch), mib(i->inputs), mib(i->outputs));
+    printf("  weights       %12.3f MiB mapped, %.3f MiB copied or packed\n", mib(i->weights), mib(i->packed));
+}
+
+static void print_memory_json(const memory *m)
+{
+    const tn_memory_info *i = &m->info;
+    if (m->unknown || m->failed) {
+        printf(", \"memory\": null");
+        return;
+    }
+    printf(", \"memory\": {\"machine\": \"%s\", \"threads\": %d, \"peak_bytes\": %zu, \"arena_bytes\": %zu, \"arena_lower_bound\": %zu, \"arena_unshared\": %zu, "
+           "\"scratch_bytes\": %zu, \"input_bytes\": %zu, \"output_bytes\": %zu, \"weight_bytes\": %zu, \"packed_bytes\": %zu, \"complete\": %s, \"step\": ",
+           m->machine, m->threads, i->peak, i->arena, i->lower_bound, i->total, i->scratch, i->inputs, i->outputs, i->weights, i->packed, i->complete ? "true" : "false");
+    cli_print_json_text(i->step);
+    printf(", \"nodes\": ");
+    cli_print_json_text(i->nodes);
+    printf("}");
+}
+
+/* ---- networks -------------------------------------------------------------------------------------------------------------- */
+
+static void print_network(const tn_network *network, const memory *m)
 {
     tn_value_info info;
     for (size_t i = 0; tn_input_info(network, i, &info) == TN_OK; i++)
@@ -27,7 +106,49 @@ static void print_network(const tn_network *network)
     for (size_t i = 0; tn_operator_info(network, i, &name, &uses) == TN_OK; i++)
         printf("  %-28s %lld\n", name, (long long)uses);
     printf("unsupported: none\n");
+    print_memory(m);
 }
+
+static void print_values_json(const tn_network *network, const char *what, tn_status (*get)(const tn_network *, size_t, tn_value_info *))
+{
+    tn_value_info info;
+    printf("\"%s\": [", what);
+    for (size_t i = 0; get(network, i, &info) == TN_OK; i++) {
+        printf("%s{\"name\": ", i ? ", " : "");
+        cli_print_json_text(info.name);
+        printf(", \"type\": \"%s\", \"shape\": [", info.dtype_name);
+        for (int d = 0; d < info.rank; d++) {
+            printf("%s", d ? ", " : "");
+            if (info.dim[d] >= 0)
+                printf("%lld", (long long)info.dim[d]);
+            else
+                cli_print_json_text(info.dim_text[d]);
+        }
+        printf("]}");
+    }
+    printf("]");
+}
+
+static void print_json(const tn_network *network, const memory *m)
+{
+    const char *name;
+    int64_t uses;
+    printf("{");
+    print_values_json(network, "inputs", tn_input_info);
+    printf(", ");
+    print_values_json(network, "outputs", tn_output_info);
+    printf(", \"operators\": {");
+    for (size_t i = 0; tn_operator_info(network, i, &name, &uses) == TN_OK; i++) {
+        printf("%s", i ? ", " : "");
+        cli_print_json_text(name);
+        printf(": %lld", (long long)uses);
+    }
+    printf("}");
+    print_memory_json(m);
+    printf("}\n");
+}
+
+/* ---- this machine ----------------------------------------------------------------------------------------------------------- */
 
 static void print_gpus(cli *c)
 {
@@ -91,11 +212,16 @@ int cli_info(cli *c)
         print_machine(c);
         return EXIT_RIGHT;
     }
-    tn_status status = cli_load(c, &network);
+    memory m = {.unknown = NULL};
+    tn_status loaded = cli_load(c, &network), status = loaded == TN_OK ? find_memory(c, network, &m) : loaded;
     cli_progress_end(c);
-    if (status == TN_OK)
-        print_network(network);
-    else if (status == TN_UNSUPPORTED)
+    if (status != TN_OK)
+        m.failed = true;
+    if (loaded == TN_OK && c->json)
+        print_json(network, &m);
+    else if (loaded == TN_OK)
+        print_network(network, &m);
+    else if (loaded == TN_UNSUPPORTED)
         print_unsupported(c);
     int code = cli_fail(c, status);
     tn_network_free(network);

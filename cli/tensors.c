@@ -113,25 +113,35 @@ static size_t find_input(const tn_network *network, const char *name)
     return *name && !*end && number < n ? (size_t)number : SIZE_MAX;
 }
 
+/* Of a run's random input 1, unless --size says otherwise; `tenon info` makes nothing up. */
 static bool size_of_symbol(void *context, const char *symbol, int64_t *value)
 {
     const cli *c = context;
-    *value = 1;
+    *value = c->only_shapes ? -1 : 1;
     for (size_t i = 0; i < c->sizes.len; i++)
         if (!strcmp(c->sizes.at[i].name, symbol))
             *value = strtoll(c->sizes.at[i].value, NULL, 10);
+    return *value >= 0;
+}
+
+bool cli_input_shape(cli *c, const tn_value_info *info, int64_t *shape, const char **unknown)
+{
+    for (int d = 0; d < info->rank; d++) {
+        tn_dim dim;
+        shape[d] = info->dim[d];
+        *unknown = info->dim_text[d];
+        if (shape[d] < 0 && (tn_dim_parse(c->session, info->dim_text[d], &dim) == 0 || !tn_dim_eval(dim, size_of_symbol, c, &shape[d]) || shape[d] < 0))
+            return false;
+    }
     return true;
 }
 
 static tn_status random_input(cli *c, const tn_value_info *info, size_t i, cli_tensor *out)
 {
     int64_t shape[TN_MAX_RANK];
-    for (int d = 0; d < info->rank; d++) {
-        tn_dim dim;
-        shape[d] = info->dim[d];
-        if (shape[d] < 0 && (tn_dim_parse(c->session, info->dim_text[d], &dim) == 0 || !tn_dim_eval(dim, size_of_symbol, c, &shape[d]) || shape[d] < 0))
-            return tn_error(c->session, TN_USAGE, TN_NO_LOC, "input %zu '%s': no size for %s; give --size NAME=N", i, info->name, info->dim_text[d]);
-    }
+    const char *unknown;
+    if (!cli_input_shape(c, info, shape, &unknown))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "input %zu '%s': no size for %s; give --size NAME=N", i, info->name, unknown);
     TN_TRY(cli_tensor_new(c->session, info->dtype, info->rank, shape, out));
     out->dl.shape = out->shape;
     cli_fill_random(&out->dl, (uint64_t)c->seed, i);

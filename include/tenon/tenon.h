@@ -217,8 +217,17 @@ typedef struct tn_memory_info {
     size_t scratch;     /* of all workers */
     size_t inputs, outputs;
     int complete;       /* 0: some sizes are known only during the run; what depends on them is not counted */
+    size_t weights;     /* read where the file is mapped */
+    size_t packed;      /* weights copied, packed or computed at load; on a GPU all of them */
+    size_t peak;        /* all of it but lower_bound and total: arena, scratch, inputs, outputs, weights, packed */
+    const char *step;   /* the kernel or operation during which most is alive, as long as what it was compiled in lives; "": nothing is planned */
+    const char *nodes;  /* the model's nodes that it computes, comma separated */
 } tn_memory_info;
 tn_status tn_memory_needed(tn_context *context, const DLTensor *inputs, size_t ninputs, tn_memory_info *out);
+/* The same of a network that is not compiled: fuses, lowers and plans, but makes no code. For any machine; options and errors as for tn_compile. `threads` of options:
+ * workers that have scratch memory. Texts of *out last as long as the session. */
+tn_status tn_network_memory(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs,
+                            tn_memory_info *out);
 
 /* Times every kernel from now on (1) or no longer (0); a change forgets earlier times. */
 void tn_profile_start(tn_context *context, int on);

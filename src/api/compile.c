@@ -276,6 +276,78 @@ tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn
     return TN_OK;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+
+tn_memory_info tn_api_memory_info(const tn_exec *exec, const tn_run_memory *memory)
+{
+    const tn_exec_step *step = memory->step >= 0 ? &exec->steps.at[memory->step] : NULL;
+    const tn_step *what = step ? step->step : NULL;
+    return (tn_memory_info){
+        .arena = (size_t)memory->arena,
+        .lower_bound = (size_t)memory->bound,
+        .total = (size_t)memory->total,
+        .scratch = (size_t)memory->scratch,
+        .inputs = (size_t)memory->inputs,
+        .outputs = (size_t)memory->outputs,
+        .complete = memory->complete,
+        .weights = (size_t)memory->weights,
+        .packed = (size_t)memory->packed,
+        .peak = (size_t)memory->peak,
+        .step = !step ? "" : step->name ? step->name : what->ops.len ? tn_op_name(what->ops.at[0]->code) : "copy",
+        .nodes = step && step->nodes ? step->nodes : "",
+    };
+}
+
+typedef struct memory_call {
+    compilation c;
+    const tn_graph *source;
+    const DLTensor *inputs;
+    size_t ninputs;
+    tn_memory_info *out;
+} memory_call;
+
+static tn_status check_ranks(const memory_call *call)
+{
+    const tn_block *body = call->source->body;
+    if (call->ninputs != (size_t)body->nargs)
+        return tn_error(call->c.session, TN_USAGE, TN_NO_LOC, "expected %d inputs, found %zu", body->nargs, call->ninputs);
+    for (int i = 0; i < body->nargs; i++)
+        if (call->inputs[i].ndim != body->arg[i]->type.rank || (call->inputs[i].ndim > 0 && !call->inputs[i].shape))
+            return tn_error(call->c.session, TN_USAGE, TN_NO_LOC, "input %d: expected a shape of rank %d", i, body->arg[i]->type.rank);
+    return TN_OK;
+}
+
+static tn_status network_memory(void *argument)
+{
+    memory_call *call = argument;
+    compilation *c = &call->c;
+    tn_exec *exec;
+    tn_run_memory memory;
+    TN_TRY(check_ranks(call));
+    TN_TRY(start(c));
+    c->graph = tn_api_clone(c->session, call->source);
+    TN_TRY(optimize(c));
+    TN_TRY(fuse(c));
+    tn_exec_options options = exec_options(c);
+    TN_TRY(tn_exec_plan(c->session, c->program, &options, &exec));
+    tn_shape *shapes = TN_NEW_ARRAY(&c->session->arena, tn_shape, call->ninputs + 1);
+    for (size_t i = 0; i < call->ninputs; i++)
+        shapes[i] = (tn_shape){call->inputs[i].ndim, call->inputs[i].shape};
+    tn_status status = tn_plan_memory(c->session, exec, shapes, c->threads, &memory);
+    if (status == TN_OK)
+        *call->out = tn_api_memory_info(exec, &memory);
+    tn_exec_free(exec);
+    return status;
+}
+
+tn_status tn_network_memory(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs, tn_memory_info *out)
+{
+    if (!session || !network || (!inputs && ninputs) || !out)
+        return TN_USAGE;
+    memory_call call = {.c = {.session = session, .options = options}, .source = network->graph, .inputs = inputs, .ninputs = ninputs, .out = out};
+    return tn_api_guard(session, network_memory, &call);
+}
+
 void tn_free(void *memory)
 {
     free(memory);

@@ -135,33 +135,18 @@ tn_status tn_output_shape(tn_context *context, const DLTensor *inputs, size_t ni
 
 /* ---- memory, times ------------------------------------------------------------------------------------------------------------ */
 
-static void add_buffers(const tn_context *context, tn_memory_info *out)
-{
-    const tn_exec *exec = context->exec;
-    for (size_t b = 0; b < exec->program->buffers.len; b++) {
-        const tn_pbuffer *buffer = &exec->program->buffers.at[b];
-        if (!context->valid[exec->buffers[b].group])
-            continue;
-        size_t bytes = (size_t)context->layout.bytes[b];
-        out->total += exec->buffers[b].planned ? bytes : 0;
-        out->inputs += buffer->kind == TN_B_INPUT ? bytes : 0;
-        out->outputs += buffer->kind == TN_B_OUTPUT ? bytes : 0;
-    }
-}
-
 tn_status tn_memory_needed(tn_context *context, const DLTensor *inputs, size_t ninputs, tn_memory_info *out)
 {
     run_call c = {.context = context, .inputs = inputs, .ninputs = ninputs};
+    tn_arena scratch = {0};
+    tn_run_memory memory;
     if (!context || (!inputs && ninputs) || !out)
         return TN_USAGE;
     TN_TRY(tn_api_guard(&context->session, prepare, &c));
-    *out = (tn_memory_info){.complete = 1, .scratch = (size_t)context->scratch_size * (size_t)tn_pool_threads(context->pool)};
-    for (int g = 0; g < context->exec->ngroups; g++) {
-        out->complete &= context->valid[g];
-        out->arena += context->valid[g] ? (size_t)context->layout.segment[g] : 0;
-        out->lower_bound += context->valid[g] ? (size_t)context->layout.live[g] : 0;
-    }
-    add_buffers(context, out);
+    int64_t bytes = context->scratch_size * tn_pool_threads(context->pool);
+    tn_layout_sum(&scratch, context->exec, &context->layout, context->valid, bytes, &memory);
+    tn_arena_free(&scratch);
+    *out = tn_api_memory_info(context->exec, &memory);
     return TN_OK;
 }
 

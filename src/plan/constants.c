@@ -27,20 +27,21 @@ void tn_plan_mark_misaligned(tn_exec *exec)
     }
 }
 
-static void *own(tn_exec *exec, int buffer, size_t bytes)
+/* Memory for a constant, where code will run. */
+static tn_status own(tn_exec *exec, int buffer, size_t bytes)
 {
     tn_exec_buffer *b = &exec->buffers[buffer];
     size_t rounded = (bytes + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
-    void *memory = tn_alloc_tensor(rounded);
-    if (!memory) {
-        tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes of constants", bytes);
-        return NULL;
-    }
-    b->fixed = memory;
     b->fixed_bytes = bytes;
-    b->owned = true;
     exec->owned_bytes += rounded;
-    return memory;
+    if (exec->bare)
+        return TN_OK;
+    void *memory = tn_alloc_tensor(rounded);
+    if (!memory)
+        return tn_error(exec->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes of constants", bytes);
+    b->fixed = memory;
+    b->owned = true;
+    return TN_OK;
 }
 
 static void fill_splat(void *to, const tn_tensor *tensor, int64_t n)
@@ -60,11 +61,9 @@ static tn_status place_constant(tn_exec *exec, int buffer, int64_t n, size_t byt
         exec->constant_bytes += exec->buffers[buffer].first >= 0 ? bytes : 0; /* else only read at load */
         return TN_OK;
     }
-    void *memory = own(exec, buffer, bytes);
-    if (!memory)
-        return TN_NO_MEMORY;
-    if (splat)
-        fill_splat(memory, tensor, n);
+    TN_TRY(own(exec, buffer, bytes));
+    if (splat && !exec->bare)
+        fill_splat((void *)(uintptr_t)exec->buffers[buffer].fixed, tensor, n);
     return TN_OK;
 }
 
@@ -92,8 +91,8 @@ tn_status tn_plan_constants(tn_exec *exec)
             TN_TRY(place_constant(exec, (int)b, n, bytes));
         else if (exec->machine->gpu) /* its memory is there, not here */
             exec->buffers[b].fixed_bytes = bytes, exec->owned_bytes += bytes;
-        else if (!own(exec, (int)b, bytes))
-            return TN_NO_MEMORY;
+        else
+            TN_TRY(own(exec, (int)b, bytes));
     }
     return TN_OK;
 }

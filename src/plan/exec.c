@@ -5,22 +5,24 @@
 
 static tn_status make(tn_exec *exec, const tn_exec_options *options)
 {
-    const char *refusal = exec->machine->gpu ? NULL : tn_machine_refusal(&exec->session->arena, exec->machine);
+    const char *refusal = exec->machine->gpu || exec->bare ? NULL : tn_machine_refusal(&exec->session->arena, exec->machine);
     if (refusal)
         return tn_error(exec->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal);
     TN_TRY(tn_plan_steps(exec));
     TN_TRY(tn_plan_lower(exec, options));
     tn_plan_lifetimes(exec);
+    if (exec->bare)
+        return tn_plan_constants(exec);
     if (!exec->machine->gpu) /* there constants lie where they are copied to */
         tn_plan_mark_misaligned(exec);
     TN_TRY(tn_plan_link(exec, options));
     return tn_plan_constants(exec);
 }
 
-tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out)
+static tn_status new_exec(tn_session *session, const tn_program *program, const tn_exec_options *options, bool bare, tn_exec **out)
 {
     tn_exec *exec = TN_NEW(&session->arena, tn_exec);
-    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse, .device = options->device,
+    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse, .bare = bare, .device = options->device,
                       .machine = options->machine ? options->machine : tn_machine_find(NULL)};
     exec->slots.arena = &session->arena;
     tn_status status = make(exec, options);
@@ -30,6 +32,16 @@ tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_e
     }
     *out = exec;
     return TN_OK;
+}
+
+tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out)
+{
+    return new_exec(session, program, options, false, out);
+}
+
+tn_status tn_exec_plan(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out)
+{
+    return new_exec(session, program, options, true, out);
 }
 
 void tn_exec_free(tn_exec *exec)

@@ -19,6 +19,8 @@ tn_status tn_plan_steps(tn_exec *exec);
 int tn_plan_slot(tn_exec *exec, tn_dim symbol);
 /* lifetimes.c: first and last use of each buffer, in-place pairs. */
 void tn_plan_lifetimes(tn_exec *exec);
+/* memory.c: has it a place of its own in its group's segment? */
+bool tn_plan_in_segment(const tn_exec *exec, size_t buffer);
 /* inplace.c: the kernel may write parameter `out` over parameter `in`. */
 bool tn_plan_same_place(const tn_kernel *kernel, int out, int in);
 /* constants.c: constants where they lie or copied; memory of persistent buffers. */

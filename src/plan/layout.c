@@ -83,34 +83,6 @@ static int64_t place_all(placement *p)
     return peak;
 }
 
-typedef struct edge {
-    int at;
-    bool end;
-    int64_t bytes;
-} edge;
-
-static int by_position(const void *a, const void *b)
-{
-    const edge *x = a, *y = b;
-    return x->at != y->at ? compare(x->at, y->at) : (int)x->end - (int)y->end; /* what begins where another ends overlaps it */
-}
-
-static int64_t most_alive(tn_arena *scratch, const placement *p)
-{
-    edge *edges = TN_NEW_ARRAY(scratch, edge, (size_t)p->n * 2 + 1);
-    for (int i = 0; i < p->n; i++) {
-        edges[2 * i] = (edge){p->item[i].first, false, p->item[i].bytes};
-        edges[2 * i + 1] = (edge){p->item[i].last, true, p->item[i].bytes};
-    }
-    qsort(edges, (size_t)p->n * 2, sizeof *edges, by_position);
-    int64_t alive = 0, most = 0;
-    for (int i = 0; i < p->n * 2; i++) {
-        alive += edges[i].end ? -edges[i].bytes : edges[i].bytes;
-        most = tn_max(most, alive);
-    }
-    return most;
-}
-
 static void keep_offsets(const placement *p, tn_layout *layout)
 {
     for (int i = 0; i < p->n; i++)
@@ -175,18 +147,13 @@ static tn_status find_sizes(tn_session *session, const tn_values *values, int gr
     return TN_OK;
 }
 
-static bool in_segment(const tn_exec *exec, size_t b, int group)
-{
-    return exec->buffers[b].group == group && exec->buffers[b].planned && exec->buffers[b].same_as < 0;
-}
-
 static tn_status collect_items(tn_session *session, const tn_exec *exec, int group, const tn_layout *layout, placement *p)
 {
     int64_t total = 0;
     for (size_t b = 0; b < exec->program->buffers.len; b++) {
-        if (!in_segment(exec, b, group))
+        if (exec->buffers[b].group != group || !tn_plan_in_segment(exec, b))
             continue;
-        int64_t bytes = (tn_max(layout->bytes[b], 1) + TN_ALIGN - 1) & -(int64_t)TN_ALIGN;
+        int64_t bytes = tn_layout_rounded(layout->bytes[b]);
         if (!tn_add(total, bytes, &total))
             return too_large(session, exec, (int)b);
         p->item[p->n++] = (item){(int)b, exec->buffers[b].first, exec->buffers[b].last, bytes, 0};
@@ -209,7 +176,7 @@ tn_status tn_layout_group(tn_session *session, tn_arena *scratch, const tn_value
     TN_TRY(find_sizes(session, values, group, layout));
     placement p = {.item = TN_NEW_ARRAY(scratch, item, nbuffers + 1), .by_offset = TN_NEW_ARRAY(scratch, int, nbuffers + 1)};
     TN_TRY(collect_items(session, exec, group, layout, &p));
-    layout->live[group] = most_alive(scratch, &p);
+    layout->live[group] = tn_layout_bound(scratch, exec, layout, group, NULL, NULL);
     if (exec->no_reuse)
         place_apart(&p);
     layout->segment[group] = best_of_orders(&p, layout, layout->live[group]);

@@ -115,6 +115,8 @@ typedef struct tn_exec {
     tn_exec_buffer *buffers;   /* one for each of program->buffers */
     int ngroups;
     bool no_reuse;
+    bool bare;                 /* tn_exec_plan made it: no code, and no memory for constants */
+    int positions;             /* of the run's order: one past the last */
     int ninputs, noutputs;
     int *input, *output;       /* buffer of each graph input (-1: unused), output */
     size_t constant_bytes;     /* that runs read where they lie */
@@ -129,6 +131,8 @@ typedef struct tn_exec {
  * For a GPU's machine the code is kept as PTX and cubins, which src/run loads, whether there is a GPU or not.
  * TN_UNSUPPORTED: an operation has no lowering, or this CPU can't run the machine; TN_NO_MEMORY. Freed with tn_exec_free. */
 tn_status tn_exec_new(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out);
+/* The same as far as the memory plan needs it: kernels are lowered, but no code is made and no constant is copied. For any machine; it can't be run. */
+tn_status tn_exec_plan(tn_session *session, const tn_program *program, const tn_exec_options *options, tn_exec **out);
 void tn_exec_free(tn_exec *exec); /* NULL is allowed. What src/run loaded of it is unloaded before */
 /* Gives back the host's copies of constants that the executable owns: they are on a GPU now. */
 void tn_exec_drop_constants(tn_exec *exec);
@@ -228,5 +232,32 @@ typedef struct tn_layout {
     int64_t *live;                      /* by group: the most bytes that are alive at once: no plan can be smaller */
 } tn_layout;
 tn_status tn_layout_group(tn_session *session, tn_arena *scratch, const tn_values *values, int group, tn_layout *layout);
+
+/* ---- what a run needs (memory.c) ---------------------------------------------------------------------------------------- */
+
+void tn_layout_new(tn_arena *arena, const tn_exec *exec, tn_layout *out); /* nothing laid out yet */
+/* What a buffer of so many bytes takes in a segment. */
+static inline int64_t tn_layout_rounded(int64_t bytes) { return ((bytes > 1 ? bytes : 1) + TN_ALIGN - 1) & -(int64_t)TN_ALIGN; }
+/* The lower bound: the most bytes of planned buffers that are alive at one position, in place and rounded as in a segment. No placement needs less.
+ * group: of that one; -1: of all that `known` (by group) has. *position, if not NULL: the first where it is so; -1: nothing is planned. Linear in buffers and steps. */
+int64_t tn_layout_bound(tn_arena *scratch, const tn_exec *exec, const tn_layout *layout, int group, const bool *known, int *position);
+
+/* One run's memory in bytes. */
+typedef struct tn_run_memory {
+    int64_t arena;    /* segments of intermediates, as placed */
+    int64_t bound;    /* the lower bound of them */
+    int64_t total;    /* their sum, had each memory of its own */
+    int64_t scratch;  /* of all workers */
+    int64_t inputs, outputs;
+    int64_t weights;  /* constants read where they are mapped; for a GPU 0: they are copied there */
+    int64_t packed;   /* constants copied, packed or computed at load */
+    int64_t peak;     /* all of it but `total` */
+    int step;         /* of exec->steps: where most is alive; -1: nothing is planned */
+    bool complete;    /* else some sizes are known only during the run, and what depends on them is not counted */
+} tn_run_memory;
+/* Sums up groups that are laid out (known, by group). scratch_bytes: of all workers. */
+void tn_layout_sum(tn_arena *scratch, const tn_exec *exec, const tn_layout *layout, const bool *known, int64_t scratch_bytes, tn_run_memory *out);
+/* Lays out all that the inputs' shapes tell (exec: also one of tn_exec_plan) and sums it up, without a run. threads: workers that have scratch; nothing on a GPU. */
+tn_status tn_plan_memory(tn_session *session, const tn_exec *exec, const tn_shape *inputs, int threads, tn_run_memory *out);
 
 #endif

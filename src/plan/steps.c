@@ -176,6 +176,7 @@ tn_status tn_plan_steps(tn_exec *exec)
     take_graph_symbols(&f);
     exec->main_block = add_block(&f, &exec->program->steps, false, -1, 0);
     exec->init_block = add_block(&f, &exec->program->steps, true, -1, 0);
+    exec->positions = f.position;
     find_groups(&f);
     find_ends(exec);
     return TN_OK;

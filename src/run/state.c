@@ -18,8 +18,7 @@ static void make_arrays(struct tn_context *s)
     tn_arena *arena = arena_of(s);
     size_t nbuffers = exec->program->buffers.len + 1, nsteps = exec->steps.len + 1, ngroups = (size_t)exec->ngroups;
     s->values = (tn_values){exec, TN_NEW_ARRAY(arena, int64_t, exec->symbols.len + 1), TN_NEW_ARRAY(arena, bool, exec->symbols.len + 1)};
-    s->layout = (tn_layout){TN_NEW_ARRAY(arena, int64_t, nbuffers), TN_NEW_ARRAY(arena, int64_t, nbuffers), TN_NEW_ARRAY(arena, int64_t, nbuffers),
-                            TN_NEW_ARRAY(arena, int64_t, ngroups), TN_NEW_ARRAY(arena, int64_t, ngroups)};
+    tn_layout_new(arena, exec, &s->layout);
     s->shape = (int64_t(*)[TN_MAX_RANK])tn_alloc_array(arena, (size_t)exec->ninputs + 1, sizeof *s->shape);
     s->valid = TN_NEW_ARRAY(arena, bool, ngroups);
     s->defined = TN_NEW_ARRAY(arena, int64_t, ngroups);
@@ -37,10 +36,8 @@ static void make_arrays(struct tn_context *s)
         if (exec->steps.at[i].kernel >= 0)
             s->launch[i].sizes = TN_NEW_ARRAY(arena, int64_t, (size_t)exec->kernels.at[exec->steps.at[i].kernel].nsizes + 1);
     forget_scratch(s);
-    for (size_t b = 0; b < exec->program->buffers.len; b++) {
+    for (size_t b = 0; b < exec->program->buffers.len; b++)
         s->pointer[b] = (void *)(uintptr_t)exec->buffers[b].fixed;
-        s->layout.offset[b] = -1;
-    }
 }
 
 tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **out)
