@@ -156,3 +156,124 @@ def matmul_precise(a_ptr, b_ptr, c_ptr, M, N, K, B_K, B_N, BM: tl.constexpr, BN:
         a_ptrs += BK
         b_ptrs += BK * B_K
     tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@triton.jit
+def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, length, MASKED: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Over the keys [first, end): maxima, sums of weights and of values so far."""
+    for start in range(first, end, BLOCK_N):
+        cols = start + tl.arange(0, BLOCK_N)
+        k = k_desc.load([start, 0])
+        s = tl.dot(q, k.T) * scale_log2
+        s = tl.where(cols[None, :] < length, s, -float("inf"))
+        if MASKED:
+            s = tl.where(rows[:, None] >= cols[None, :], s, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(s, 1))
+        p = tl.exp2(s - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, 1)
+        acc = acc * alpha[:, None]
+        v = v_desc.load([start, 0])
+        acc = tl.dot(p.to(v.dtype), v, acc)
+        m_i = m_new
+    return acc, l_i, m_i
+
+
+@triton.jit
+def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """o = softmax(q k^T scale) v of [heads, length, HEAD], and for the way back lse: logarithms to base 2 of the sums of exponents. BLOCK_N divides BLOCK_M."""
+    head = tl.program_id(1)
+    first_row = tl.program_id(0) * BLOCK_M
+    base = head.to(tl.int64) * length * HEAD
+    q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    v_desc = tl.make_tensor_descriptor(v_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    o_desc = tl.make_tensor_descriptor(o_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    rows = first_row + tl.arange(0, BLOCK_M)
+    m_i = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
+    l_i = tl.zeros([BLOCK_M], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
+    q = q_desc.load([first_row, 0])
+    scale_log2 = scale * 1.4426950408889634
+    if CAUSAL:
+        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, 0, first_row, rows, scale_log2, length, False, BLOCK_N)
+        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, first_row, tl.minimum(first_row + BLOCK_M, length), rows, scale_log2, length, True, BLOCK_N)
+    else:
+        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, 0, length, rows, scale_log2, length, False, BLOCK_N)
+    tl.store(lse_ptr + head * length + rows, m_i + tl.log2(l_i), mask=rows < length)
+    o_desc.store([first_row, 0], (acc / l_i[:, None]).to(o_ptr.dtype.element_ty))
+
+
+@triton.jit
+def attention_delta(o_ptr, do_ptr, delta_ptr, n, HEAD: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of o do along rows of HEAD elements."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = rows[:, None].to(tl.int64) * HEAD + tl.arange(0, HEAD)[None, :]
+    o = tl.load(o_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
+    do = tl.load(do_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
+    tl.store(delta_ptr + rows, tl.sum(o * do, axis=1), mask=rows < n)
+
+
+@triton.jit
+def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr,
+                 BLOCK_N: tl.constexpr):
+    """The way back to k and v, by blocks of keys. Scores lie turned, so that weights are left factors where they are computed."""
+    head = tl.program_id(1)
+    first_key = tl.program_id(0) * BLOCK_N
+    base = head.to(tl.int64) * length * HEAD
+    q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    v_desc = tl.make_tensor_descriptor(v_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    dk_desc = tl.make_tensor_descriptor(dk_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    dv_desc = tl.make_tensor_descriptor(dv_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    cols = first_key + tl.arange(0, BLOCK_N)
+    k = k_desc.load([first_key, 0])
+    v = v_desc.load([first_key, 0])
+    dk = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
+    dv = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
+    for start in range(first_key // BLOCK_M * BLOCK_M if CAUSAL else 0, length, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        q = q_desc.load([start, 0])
+        do = do_desc.load([start, 0])
+        lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
+        delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+        p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
+        if CAUSAL:
+            p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = p * (tl.dot(v, do.T) - delta[None, :])
+        dk = tl.dot(ds.to(q.dtype), q, dk)
+    dk_desc.store([first_key, 0], (dk * scale).to(dk_ptr.dtype.element_ty))
+    dv_desc.store([first_key, 0], dv.to(dv_ptr.dtype.element_ty))
+
+
+@triton.jit
+def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr,
+                BLOCK_N: tl.constexpr):
+    """The way back to q, by blocks of rows."""
+    head = tl.program_id(1)
+    first_row = tl.program_id(0) * BLOCK_M
+    base = head.to(tl.int64) * length * HEAD
+    q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    v_desc = tl.make_tensor_descriptor(v_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    dq_desc = tl.make_tensor_descriptor(dq_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    rows = first_row + tl.arange(0, BLOCK_M)
+    q = q_desc.load([first_row, 0])
+    do = do_desc.load([first_row, 0])
+    lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
+    delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+    dq = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
+    for start in range(0, tl.minimum(first_row + BLOCK_M, length) if CAUSAL else length, BLOCK_N):
+        cols = start + tl.arange(0, BLOCK_N)
+        k = k_desc.load([start, 0])
+        v = v_desc.load([start, 0])
+        p = tl.exp2(tl.dot(q, k.T) * (scale * 1.4426950408889634) - lse[:, None])
+        p = tl.where(cols[None, :] < length, p, 0.0)
+        if CAUSAL:
+            p = tl.where(rows[:, None] >= cols[None, :], p, 0.0)
+        ds = p * (tl.dot(do, v.T) - delta[:, None])
+        dq = tl.dot(ds.to(k.dtype), k, dq)
+    dq_desc.store([first_row, 0], (dq * scale).to(dq_ptr.dtype.element_ty))

@@ -5,6 +5,7 @@
 Needs the library, PyTorch and the driver. --triton adds Triton's time of the same text. Exits with 1 if a result is wrong."""
 import argparse
 import importlib.util
+import math
 import pathlib
 import statistics
 import sys
@@ -219,6 +220,9 @@ class Matmul(Row):
     def reference(self, i, size):
         return [i[0].double() @ i[1].double()]
 
+    def work(self, size):
+        return 2 * size[0] * size[1] * size[2]
+
     def peer_run(self, i, o):
         torch.matmul(i[0], i[1], out=o[0])
 
@@ -257,12 +261,87 @@ class Precise(Matmul):
             torch.matmul(i[0], i[1], out=o[0])
 
 
+class Attention(Row):
+    """[heads, length] of one HEAD, against PyTorch's own attention."""
+    odd = [(1, 1), (2, 33), (3, 200), (2, 513)]
+    big = [(16, 4096), (4, 16384)]
+    dtypes = [BF16, F16]
+    peer = "sdpa"
+    limit = 6e-3
+
+    def __init__(self, head, causal):
+        self.head, self.causal, self.scale = head, causal, head ** -0.5
+
+    def make(self, size, dtype):
+        return [random(*size, self.head, dtype=dtype) for _ in range(3)], [poisoned(*size, self.head, dtype=dtype), poisoned(*size, dtype=F32)]
+
+    def launch(self, k, i, o, size, BLOCK_M=128, BLOCK_N=128, warps=8):
+        k.attention[(cdiv(size[1], BLOCK_M), size[0])](*i[:3], *o, self.scale, size[1], HEAD=self.head, CAUSAL=self.causal, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=warps)
+
+    def exact(self, q, k, v):
+        """Of one head: outputs, and logarithms to base 2 of the sums of exponents."""
+        s = q.double() @ k.double().t() * self.scale
+        if self.causal:
+            s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -float("inf"))
+        return torch.softmax(s, 1) @ v.double(), torch.logsumexp(s, 1) / math.log(2)
+
+    def reference(self, i, size):
+        return [torch.stack(x) for x in zip(*[self.exact(*head) for head in zip(*i[:3])])]
+
+    def work(self, size):
+        return 4 * size[0] * size[1] ** 2 * self.head / (2 if self.causal else 1)
+
+    def peer_attention(self, q, k, v):
+        with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.CUDNN_ATTENTION, torch.nn.attention.SDPBackend.FLASH_ATTENTION], set_priority=True):
+            return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=self.causal)[0]
+
+    def peer_run(self, i, o):
+        self.peer_attention(*i)
+
+
+class AttentionBack(Attention):
+    """The way back of the same: of what the forward pass keeps, and of the outputs' derivatives."""
+    odd = [(1, 2), (2, 33), (3, 200), (2, 513)]
+
+    def make(self, size, dtype):
+        tensors = [random(*size, self.head, dtype=dtype) for _ in range(4)]
+        out, lse = Attention.reference(self, tensors, size)
+        return tensors + [out.to(dtype), lse.float(), poisoned(*size, dtype=F32)], [poisoned(*size, self.head, dtype=dtype) for _ in range(3)]
+
+    def launch(self, k, i, o, size, rows=(128, 64, 8), keys=(64, 128, 8)):
+        q, key, value, do, out, lse, delta = i
+        heads, length = size
+        constants = dict(HEAD=self.head, CAUSAL=self.causal)
+        k.attention_delta[(cdiv(heads * length, 64),)](out, do, delta, heads * length, HEAD=self.head, BLOCK=64)
+        common = q, key, value, do, lse, delta
+        k.attention_kv[(cdiv(length, keys[1]), heads)](*common, *o[1:], self.scale, length, **constants, BLOCK_M=keys[0], BLOCK_N=keys[1], num_warps=keys[2])
+        k.attention_q[(cdiv(length, rows[0]), heads)](*common, o[0], self.scale, length, **constants, BLOCK_M=rows[0], BLOCK_N=rows[1], num_warps=rows[2])
+
+    def reference(self, i, size):
+        found = []
+        for head in zip(*i[:4]):
+            leaves = [x.double().requires_grad_() for x in head[:3]]
+            found.append(torch.autograd.grad(self.exact(*leaves)[0], leaves, head[3].double()))
+        return [torch.stack(x) for x in zip(*found)]
+
+    def work(self, size):
+        return Attention.work(self, size) * 5 / 2
+
+    def peer_run(self, i, o):
+        if getattr(self, "of", None) is not i:
+            self.of, self.leaves = i, [x.detach().requires_grad_() for x in i[:3]]
+            self.out = self.peer_attention(*self.leaves)
+        torch.autograd.grad(self.out, self.leaves, i[3], retain_graph=True)
+
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, "tf32"), "tf32x3": Precise(F32, True, "tf32x3", limit=4e-6),
            "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
            "mixed_f8": Precise(E4M3, True, right=E5M2), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
 ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
            "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "matmul": Matmul()}
+ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack)) for head in (64, 128)
+                     for causal in (False, True)}
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
 
 
@@ -310,8 +389,8 @@ def time(name, entry, kernels, peer):
             runs.append(lambda: entry.launch(peer, inputs, outputs, size))
         medians, ratios = turns(runs)
         row = f"{name:12} {'x'.join(map(str, size)):18} {medians[0]:8.3f} ms   {entry.peer} {medians[1]:8.3f} ms  {ratios[1]:6.3f}"
-        if entry.peer == "matmul":
-            row += f"   {2 * size[0] * size[1] * size[2] / medians[0] / 1e9:6.0f} TFLOP/s"
+        if entry.peer != "copy":
+            row += f"   {entry.work(size) / medians[0] / 1e9:6.0f} TFLOP/s"
         else:
             row += f"   {entry.moved(inputs, outputs) / medians[0] / 1e9:6.2f} TB/s"
         if peer:
