@@ -426,14 +426,36 @@ static void buffer_modes(tn_kernel *kernel)
         kernel->buffers.at[i].mode = i >= 64 || (r.written >> i & 1) ? TN_READ_WRITE : TN_READ;
 }
 
-static void find_order(void *context, tn_top *op) { *(bool *)context |= tn_top_is_atomic(op->code) || op->code == TN_T_fence; }
+typedef struct acquirer {
+    tn_map used; /* tn_tvalue */
+    bool found;
+} acquirer;
+
+static void mark_used(void *context, tn_top *op)
+{
+    acquirer *a = context;
+    for (int i = 0; i < op->noperands; i++)
+        *tn_map_at(&a->used, TN_KEY(op->operand[i])) = op;
+    for (int d = 0; op->view && d < op->view->rank; d++)
+        if (op->subscript[d].value)
+            *tn_map_at(&a->used, TN_KEY(op->subscript[d].value)) = op;
+}
+
+/* An atomic whose old value nobody looks at, or that is relaxed, knows of nobody. A volatile load may be what a program waits by, whatever its order. */
+static void find_acquirer(void *context, tn_top *op)
+{
+    acquirer *a = context;
+    bool looks = tn_top_is_atomic(op->code) && tn_map_get(&a->used, TN_KEY(op->result)) && !(op->text && strncmp(op->text, "relaxed", 7) == 0);
+    a->found |= looks || op->code == TN_T_atomic_load || op->code == TN_T_fence;
+}
 
 /* Atomics and fences order what is loaded after what other programs, of other kernels too, have stored: nothing is constant then, whoever stores it. */
 static bool orders_memory(tn_kernel *kernel)
 {
-    bool found = false;
-    tn_tile_walk(kernel->body, find_order, &found);
-    return found;
+    acquirer a = {.used = {.arena = &kernel->session->arena}};
+    tn_tile_walk(kernel->body, mark_used, &a);
+    tn_tile_walk(kernel->body, find_acquirer, &a);
+    return a.found;
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------------------------- */

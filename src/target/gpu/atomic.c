@@ -5,22 +5,6 @@
  * of the thread that does the atomic; the acquire is that thread's fence, and then a barrier before any thread looks at memory again. */
 #include "target/gpu/lower.h"
 
-#include <string.h>
-
-/* Whether others see by it what was stored before, and whether what follows sees what others stored. */
-typedef struct order {
-    bool release, acquire;
-} order;
-
-static order order_of(const tn_top *op, bool used)
-{
-    const char *text = op->text ? op->text : "acq_rel";
-    if (op->code == TN_T_atomic) /* by whose old values nobody steers, it adds something up */
-        return (order){used, used};
-    return (order){.release = op->code != TN_T_atomic_load && (strncmp(text, "acq_rel", 7) == 0 || strncmp(text, "release", 7) == 0),
-                   .acquire = used && strncmp(text, "acq", 3) == 0}; /* who does not look at what was there knows of nobody */
-}
-
 /* A program is a CTA: what its own threads see of each other barriers see to. */
 static void fence(tn_lbuilder *b, tn_lscope scope)
 {
@@ -32,7 +16,7 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_ttype *type = &op->result->type;
     bool view = op->code == TN_T_atomic, loads = op->code == TN_T_atomic_load, used = lower_is_used(L, op);
-    order o = order_of(op, used);
+    lower_order o = lower_order_of(op, used);
     tn_layout layout;
     nest n;
     element x[2];

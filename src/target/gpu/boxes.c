@@ -178,13 +178,13 @@ static const char *find_map(lower *L, gpu_operand *o, tn_lmap *m)
 }
 
 /* Nothing in the kernel that could change what is loaded stands before the end of the operation at its top that holds the load. */
-static bool is_safe_ahead(const lower *L, const tn_top *load)
+static bool is_safe_ahead(lower *L, const tn_top *load)
 {
     const tn_top *top = load;
     while (top->block->parent)
         top = top->block->parent;
     for (const tn_top *op = L->kernel->body->first; op; op = op->next) {
-        if (lower_writes(L, op, load->view->buffer) || lower_synchronises(op))
+        if (lower_writes(L, op, load->view->buffer) || lower_acquires(L, op))
             return false;
         if (op == top)
             return true;

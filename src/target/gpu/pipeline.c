@@ -162,7 +162,6 @@ static bool may_copy(const tn_top *load, const tn_top *loop)
     return true;
 }
 
-static void find_synchronisation(void *context, tn_top *op) { *(bool *)context |= lower_synchronises(op); }
 
 /* The copy of what the operand loads: an earlier product's, if it lies so that this one can read it, or one more in the ring. NULL: it can't be copied. */
 static gpu_operand *copy_of(lower *L, gpu_ring *r, const tn_top *loop, const tn_top *dot, int number)
@@ -185,10 +184,9 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
 {
     enum { OTHER = 56 << 10 }; /* bytes for what else the loop shares */
     gpu_ring *r = TN_NEW(&L->arena, gpu_ring);
-    bool synchronises = false;
-    tn_tile_walk(loop->region[0], find_synchronisation, &synchronises);
+    bool acquires = lower_acquires(L, loop);
     r->index = loop->region[0]->arg;
-    for (const tn_top *dot = loop->region[0]->first; dot && !synchronises; dot = dot->next)
+    for (const tn_top *dot = loop->region[0]->first; dot && !acquires; dot = dot->next)
         for (int i = 0; dot->code == TN_T_dot && gpu_dot_is_tiled(L, dot) && i < 2; i++) {
             bool turned;
             const tn_top *load = gpu_loaded(dot->operand[i], &turned);

@@ -1,6 +1,8 @@
 /* Which accesses touch the same memory. */
 #include "target/lower/lower.h"
 
+#include <string.h>
+
 bool lower_same_access(const tn_top *a, const tn_top *b)
 {
     if (a->view->rank != b->view->rank || a->view->offset != b->view->offset || a->view->panel != b->view->panel)
@@ -94,9 +96,36 @@ bool lower_writes(const lower *L, const tn_top *op, int buffer)
     return false;
 }
 
+lower_order lower_order_of(const tn_top *op, bool used)
+{
+    const char *text = op->text ? op->text : "acq_rel";
+    if (op->code == TN_T_atomic) /* by whose old values nobody steers, it adds something up */
+        return (lower_order){used, used};
+    return (lower_order){.release = op->code != TN_T_atomic_load && (strncmp(text, "acq_rel", 7) == 0 || strncmp(text, "release", 7) == 0),
+                         .acquire = used && strncmp(text, "acq", 3) == 0}; /* who does not look at what was there knows of nobody */
+}
+
+/* Volatile loads too, whatever their order says: what is loaded behind one may have been waited for by it. */
+static bool orders(const tn_top *op)
+{
+    lower_order o = tn_top_is_atomic(op->code) ? lower_order_of(op, true) : (lower_order){false, false};
+    return op->code == TN_T_fence || op->code == TN_T_atomic_load || o.release || o.acquire;
+}
+
+bool lower_acquires(lower *L, const tn_top *op)
+{
+    if (orders(op) && (op->code == TN_T_fence || op->code == TN_T_atomic_load || lower_order_of(op, lower_is_used(L, op)).acquire))
+        return true;
+    for (int r = 0; r < op->nregions; r++)
+        for (const tn_top *in = op->region[r]->first; in; in = in->next)
+            if (lower_acquires(L, in))
+                return true;
+    return false;
+}
+
 bool lower_synchronises(const tn_top *op)
 {
-    if (tn_top_is_atomic(op->code) || op->code == TN_T_fence)
+    if (orders(op))
         return true;
     for (int r = 0; r < op->nregions; r++)
         for (const tn_top *in = op->region[r]->first; in; in = in->next)

@@ -213,8 +213,15 @@ int lower_accessed(const lower *L, const tn_top *op);
 bool lower_may_alias(const lower *L, int a, int b);
 /* op or an operation in it may write `buffer`. */
 bool lower_writes(const lower *L, const tn_top *op, int buffer);
-/* Other programs may see what was stored before it, or change what is loaded after it: atomics, fences. */
+/* What an atomic orders: others see by it what was stored before, what follows sees what others stored. used: its result is. */
+typedef struct lower_order {
+    bool release, acquire;
+} lower_order;
+lower_order lower_order_of(const tn_top *op, bool used);
+/* Other programs may see what was stored before it, or change what is loaded after it: fences, atomics that order something. */
 bool lower_synchronises(const tn_top *op);
+/* It, or an operation in it, has what follows see what other programs stored. */
+bool lower_acquires(lower *L, const tn_top *op);
 bool lower_writes_unknown(const lower *L, const tn_tblock *block); /* by an address, somewhere in the block */
 /* Both touch the same element of memory at the same index, and no other two indices share one. */
 bool lower_same_element(const lower *L, const tn_top *load, const tn_top *store);
