@@ -57,7 +57,7 @@ tn_status cli_put(cli *c, char *text, size_t size);
 void cli_progress_start(cli *c);
 void cli_progress_end(cli *c);
 
-/* ---- tensors (tensors.c, npy.c, random.c) -------------------------------------------------------------------------------- */
+/* ---- tensors (tensors.c, npy.c) -------------------------------------------------------------------------------- */
 
 typedef struct cli_tensor {
     DLTensor dl;
@@ -81,9 +81,6 @@ tn_status cli_npy_read(tn_session *session, const char *path, DLDataType wanted,
 tn_status cli_npy_write(tn_session *session, const char *path, const DLTensor *tensor);
 tn_status cli_pb_read(tn_session *session, const char *path, cli_tensor *out);
 tn_status cli_pb_write(tn_session *session, const char *path, const DLTensor *tensor, const char *name);
-
-/* Fills a dense tensor by seed and input number, the same on every machine: see random.c. */
-void cli_fill_random(DLTensor *tensor, uint64_t seed, uint64_t number);
 
 /* "name: f32[2, 3]  min … max … mean …" of a dense tensor. */
 void cli_print_tensor(const char *what, size_t i, const char *name, const DLTensor *tensor);

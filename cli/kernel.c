@@ -440,7 +440,7 @@ static tn_status compare(const kernel_run *r)
     tn_status status = TN_OK;
     for (size_t i = 0; i < r->n; i++) {
         const argument *a = &r->argument[i];
-        int64_t n = a->buffer ? cli_elements(&a->tensor.dl) : 0, first, wrong = tn_api_differences(a->dtype, a->copy, a->tensor.owned, n, TN_API_WHOLE, &first);
+        int64_t n = a->buffer ? cli_elements(&a->tensor.dl) : 0, first, wrong = tn_differences(a->dtype, a->copy, a->tensor.owned, n, TN_WHOLE, &first);
         if (wrong)
             status = tn_error(session, TN_MISMATCH, (tn_loc){.file = r->file}, "%s: element %lld of '%s': the interpreter gives %s, compiled code %s; %lld of %lld elements differ",
                               r->name, (long long)first, a->parameter.name, element_text(&session->arena, a->dtype, a->copy, first),

@@ -144,7 +144,7 @@ static tn_status random_input(cli *c, const tn_value_info *info, size_t i, cli_t
         return tn_error(c->session, TN_USAGE, TN_NO_LOC, "input %zu '%s': no size for %s; give --size NAME=N", i, info->name, unknown);
     TN_TRY(cli_tensor_new(c->session, info->dtype, info->rank, shape, out));
     out->dl.shape = out->shape;
-    cli_fill_random(&out->dl, (uint64_t)c->seed, i);
+    tn_fill_random(tn_dtype_from_dlpack(out->dl.dtype), out->dl.data, cli_elements(&out->dl), (uint64_t)c->seed, i);
     return TN_OK;
 }
 

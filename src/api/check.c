@@ -1,6 +1,5 @@
 /* Compiled code against the reference, value by value. The reference runs a graph that returns every value. The compiled graph has every value as an
  * input as well: each operation works on the reference's operands, so that a difference is its own and not its producers'. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,62 +22,6 @@ typedef struct checker {
 } checker;
 
 /* ---- comparison ------------------------------------------------------------------------------------------------------------- */
-
-static double tolerance(tn_dtype dtype)
-{
-    switch (dtype) {
-    case TN_F64:
-    case TN_C128: return 1e-9;
-    case TN_F32:
-    case TN_C64: return 1e-4;
-    case TN_F16: return 4e-3;
-    case TN_BF16: return 3e-2;
-    default: return 0.25;
-    }
-}
-
-static double mean_magnitude(tn_dtype dtype, const void *data, int64_t n)
-{
-    double sum = 0;
-    int64_t finite = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = fabs(tn_number_to_double(dtype, tn_number_load(dtype, data, i)));
-        if (isfinite(x))
-            sum += x, finite++;
-    }
-    return finite ? sum / (double)finite : 0;
-}
-
-static bool close_enough(double expected, double found, double r, double mean)
-{
-    if (isnan(expected) || isnan(found))
-        return isnan(expected) && isnan(found);
-    if (isinf(expected) || isinf(found))
-        return expected == found;
-    return fabs(expected - found) <= r * (fabs(expected) + mean);
-}
-
-static bool same_number(tn_dtype dtype, tn_number expected, tn_number found, double r, double mean)
-{
-    if (tn_is_complex(dtype))
-        return close_enough(expected.f, found.f, r, mean) && close_enough(expected.im, found.im, r, mean);
-    if (tn_is_float(dtype))
-        return close_enough(expected.f, found.f, r, mean);
-    return tn_number_same(dtype, expected, found);
-}
-
-int64_t tn_api_differences(tn_dtype dtype, const void *expected, const void *found, int64_t n, double slack, int64_t *first)
-{
-    double r = slack * tolerance(dtype), mean = tn_is_integer(dtype) || dtype == TN_BOOL ? 0 : mean_magnitude(dtype, expected, n);
-    int64_t wrong = 0;
-    *first = -1;
-    for (int64_t i = 0; i < n; i++)
-        if (!same_number(dtype, tn_number_load(dtype, expected, i), tn_number_load(dtype, found, i), r, mean)) {
-            *first = wrong == 0 ? i : *first;
-            wrong++;
-        }
-    return wrong;
-}
 
 static const char *number_text(tn_session *session, tn_dtype dtype, tn_number value)
 {
@@ -113,7 +56,7 @@ static tn_status compare_tensors(checker *c, const tn_value *value, const tn_ten
         return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: expected shape %s, found %s", what, when, shape_text(c->session, expected->rank, expected->dim),
                         shape_text(c->session, found->ndim, found->shape));
     tn_tensor_count(expected, &n);
-    int64_t first, wrong = tn_api_differences(expected->dtype, expected->data, found->data, n, slack, &first);
+    int64_t first, wrong = tn_differences(expected->dtype, expected->data, found->data, n, slack, &first);
     if (!wrong)
         return TN_OK;
     return tn_error(c->session, TN_MISMATCH, value_loc(value), "%s%s: element %lld of %s: expected %s, found %s; %lld of %lld elements differ", what, when,
@@ -137,7 +80,7 @@ static void end_graph(tn_graph *graph, tn_value *const *values, int n, tn_loc lo
 
 static void return_everything(checker *c)
 {
-    tn_graph *graph = tn_api_clone(c->session, c->network->graph);
+    tn_graph *graph = tn_graph_clone(c->session, c->network->graph);
     TN_VEC(tn_value *) values = {0};
     for (tn_op *op = graph->body->first; op; op = op->next)
         for (int i = 0; i < op->nresults && is_interesting(op); i++)
@@ -247,14 +190,14 @@ static tn_status check_values(checker *c)
 static tn_status check_outputs(checker *c)
 {
     const tn_op *all = c->graph->body->last, *returned = c->network->graph->body->last;
-    tn_graph *copy = tn_api_clone(c->session, c->network->graph);
+    tn_graph *copy = tn_graph_clone(c->session, c->network->graph);
     TN_TRY(run_compiled(c, copy, c->options.passes, c->inputs, (size_t)returned->noperands));
     int value = 0;
     for (const tn_op *op = c->network->graph->body->first; op; op = op->next)
         for (int r = 0; r < op->nresults && is_interesting(op); r++, value++)
             for (int o = 0; o < returned->noperands; o++)
                 if (tn_operand(returned, o) == &op->result[r])
-                    TN_TRY(compare_tensors(c, tn_operand(all, value), c->expected[value], &c->found[o], TN_API_WHOLE, " (as part of the whole network)"));
+                    TN_TRY(compare_tensors(c, tn_operand(all, value), c->expected[value], &c->found[o], TN_WHOLE, " (as part of the whole network)"));
     return TN_OK;
 }
 

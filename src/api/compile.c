@@ -5,24 +5,6 @@
 #include "api/internal.h"
 #include "opt/opt.h"
 
-tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph)
-{
-    tn_graph *copy = tn_graph_new(session, graph->name);
-    tn_map values = {.arena = &session->arena};
-    for (int i = 0; i < graph->body->nargs; i++) {
-        const tn_value *arg = graph->body->arg[i];
-        *tn_map_at(&values, TN_KEY(arg)) = tn_graph_input(copy, arg->name, &arg->type);
-    }
-    for (const tn_op *op = graph->body->first; op; op = op->next) {
-        tn_builder b = tn_builder_at_end(copy->body, op->loc);
-        tn_clone(&b, op, &values);
-    }
-    copy->output_names = graph->output_names;
-    for (size_t i = 0; i < graph->equal.len; i++)
-        TN_PUSH(&session->arena, &copy->equal, graph->equal.at[i]);
-    return copy;
-}
-
 typedef struct compilation {
     tn_session *session;
     tn_graph *graph;
@@ -142,7 +124,7 @@ static tn_status build(void *argument)
     TN_TRY(start(c));
     TN_TRY(check_gpu(c));
     if (call->source)
-        c->graph = tn_api_clone(c->session, call->source);
+        c->graph = tn_graph_clone(c->session, call->source);
     TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
@@ -244,7 +226,7 @@ static tn_status emit_stage(void *argument)
     compilation *c = &call->c;
     tn_text text = {.arena = &c->session->arena};
     TN_TRY(start(c));
-    c->graph = tn_api_clone(c->session, call->source);
+    c->graph = tn_graph_clone(c->session, call->source);
     TN_TRY(optimize(c));
     if (call->stage == TN_STAGE_GRAPH) {
         tn_text_graph_elided(&text, c->graph, SHOWN_ELEMENTS);
@@ -325,7 +307,7 @@ static tn_status network_memory(void *argument)
     tn_run_memory memory;
     TN_TRY(check_ranks(call));
     TN_TRY(start(c));
-    c->graph = tn_api_clone(c->session, call->source);
+    c->graph = tn_graph_clone(c->session, call->source);
     TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);

@@ -33,15 +33,10 @@ tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
 /* kernel.c: the GPU that a kernel was loaded into; NULL: none. */
 const struct tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel);
 
-/* compile.c. A copy of the network's graph that passes may change. */
-tn_graph *tn_api_clone(tn_session *session, const tn_graph *graph);
+/* compile.c. */
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);
 
 tn_memory_info tn_api_memory_info(const tn_exec *exec, const tn_run_memory *memory);
-
-/* How many of n dense elements differ by more than tn_check's tolerance (see tenon.h) times `slack`; *first: the first of them. */
-int64_t tn_api_differences(tn_dtype dtype, const void *expected, const void *found, int64_t n, double slack, int64_t *first);
-enum { TN_API_WHOLE = 30 }; /* slack for many operations in a row: rounding errors add up */
 
 /* Tensors of the caller as the interpreter takes them: dense, borrowed where possible. */
 tn_status tn_api_tensor(tn_session *session, tn_arena *arena, const DLTensor *from, const char *what, tn_tensor *to);

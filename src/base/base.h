@@ -216,6 +216,9 @@ size_t tn_number_parse(tn_dtype dtype, const char *text, tn_number *out);
 tn_number tn_number_lowest(tn_dtype dtype);
 tn_number tn_number_highest(tn_dtype dtype);
 
+/* Fills n dense elements by seed and number of the tensor, the same on every machine: see random.c. */
+void tn_fill_random(tn_dtype dtype, void *data, int64_t n, uint64_t seed, uint64_t number);
+
 /* ---- scalar functions ---------------------------------------------------------------------------------------------- */
 
 typedef enum tn_scalar {

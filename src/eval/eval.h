@@ -33,4 +33,8 @@ tn_status tn_eval_graph(tn_session *session, tn_arena *arena, const tn_graph *gr
 tn_status tn_eval_op(tn_session *session, tn_arena *arena, const tn_op *op, const tn_tensor *const *operands,
                      tn_tensor **results, tn_dim_env *env, const tn_eval_options *options);
 
+/* How many of n dense elements differ by more than tn_check's tolerance (see tenon.h) times `slack`; *first: the first of them, -1: none. */
+int64_t tn_differences(tn_dtype dtype, const void *expected, const void *found, int64_t n, double slack, int64_t *first);
+enum { TN_WHOLE = 30 }; /* slack for many operations in a row: rounding errors add up */
+
 #endif

@@ -101,3 +101,21 @@ tn_op *tn_clone(tn_builder *b, const tn_op *op, tn_map *values)
     tn_attach(b, copy);
     return copy;
 }
+
+tn_graph *tn_graph_clone(tn_session *session, const tn_graph *graph)
+{
+    tn_graph *copy = tn_graph_new(session, graph->name);
+    tn_map values = {.arena = &session->arena};
+    for (int i = 0; i < graph->body->nargs; i++) {
+        const tn_value *arg = graph->body->arg[i];
+        *tn_map_at(&values, TN_KEY(arg)) = tn_graph_input(copy, arg->name, &arg->type);
+    }
+    for (const tn_op *op = graph->body->first; op; op = op->next) {
+        tn_builder b = tn_builder_at_end(copy->body, op->loc);
+        tn_clone(&b, op, &values);
+    }
+    copy->output_names = graph->output_names;
+    for (size_t i = 0; i < graph->equal.len; i++)
+        TN_PUSH(&session->arena, &copy->equal, graph->equal.at[i]);
+    return copy;
+}

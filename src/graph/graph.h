@@ -253,6 +253,8 @@ void tn_set_operand(tn_op *op, int i, tn_value *value);
 void tn_erase(tn_op *op);                                    /* its results must have no uses */
 void tn_move_before(tn_op *op, tn_op *before);
 tn_op *tn_clone(tn_builder *b, const tn_op *op, tn_map *values); /* regions too; values: old -> new, filled */
+/* The same graph once more, for passes to change; constants are shared. */
+tn_graph *tn_graph_clone(tn_session *session, const tn_graph *graph);
 static inline bool tn_has_one_use(const tn_value *v) { return v->uses && !v->uses->next; }
 
 /* ---- text, checking ------------------------------------------------------------------------------------------------ */

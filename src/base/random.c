@@ -1,12 +1,12 @@
-/* Random inputs, reproducible anywhere.
+/* Random elements, reproducible anywhere.
  *
- * Element i of input k under seed s comes from the 64-bit words of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+ * Element i of tensor k under seed s comes from the 64-bit words of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
  * generators", 2014) started at s * 0x9e3779b97f4a7c15 + k * 0xbf58476d1ce4e5b9, in row-major order:
  *   floats   standard normal by Box and Muller: u = (w1 >> 11) + 1 over 2^53, v = (w2 >> 11) over 2^53, sqrt(-2 ln u) cos(2 pi v); complex: twice
  *   integers the word modulo 8, so that they serve as indices of small axes; bool: modulo 2 */
 #include <math.h>
 
-#include "cli.h"
+#include "base/base.h"
 
 static uint64_t next(uint64_t *state)
 {
@@ -22,11 +22,10 @@ static double normal(uint64_t *state)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
-void cli_fill_random(DLTensor *tensor, uint64_t seed, uint64_t number)
+void tn_fill_random(tn_dtype dtype, void *data, int64_t n, uint64_t seed, uint64_t number)
 {
-    tn_dtype dtype = tn_dtype_from_dlpack(tensor->dtype);
     uint64_t state = seed * 0x9e3779b97f4a7c15u + number * 0xbf58476d1ce4e5b9u;
-    for (int64_t i = 0, n = cli_elements(tensor); i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         tn_number value = {.f = 0};
         if (tn_is_float(dtype) || tn_is_complex(dtype)) {
             value.f = normal(&state);
@@ -34,6 +33,6 @@ void cli_fill_random(DLTensor *tensor, uint64_t seed, uint64_t number)
         } else {
             value.i = (int64_t)(next(&state) % (dtype == TN_BOOL ? 2 : 8));
         }
-        tn_number_store(dtype, tensor->data, i, value);
+        tn_number_store(dtype, data, i, value);
     }
 }
