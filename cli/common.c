@@ -42,9 +42,20 @@ tn_status cli_load(cli *c, tn_network **out)
     return tn_load_onnx(c->session, c->file, &options, out);
 }
 
+/* Sizes of inputs are those to measure kernels at. */
+static void tell_sizes(cli *c)
+{
+    tn_text list = {.arena = &c->session->arena};
+    for (size_t i = 0; i < c->sizes.len; i++)
+        tn_text_add(&list, "%s%s=%s", i ? "," : "", c->sizes.at[i].name, c->sizes.at[i].value);
+    if (c->sizes.len)
+        tn_session_option(c->session, "tune-sizes", list.at);
+}
+
 tn_compile_options cli_compile_options(cli *c)
 {
     const char *machine = c->machine;
+    tell_sizes(c);
     if (names_gpu(c)) /* the GPU's number goes behind a row's name */
         machine = machine ? tn_format(&c->session->arena, "%s%s", machine, strchr(machine, ':') ? "" : c->target + strlen("cuda")) : c->target;
     return (tn_compile_options){.machine = machine, .threads = (int)tn_min(c->threads, 1 << 16), .passes = c->passes, .print_after = c->print_after, .verify = c->verify};
@@ -108,7 +119,7 @@ bool cli_stage(const char *name, tn_stage *out)
 {
     static const struct { const char *name; tn_stage stage; } of_gpus[] = {{"ptx", TN_STAGE_ASM}, {"cubin", TN_STAGE_OBJECT}};
     static const char *const names[] = {[TN_STAGE_GRAPH] = "graph", [TN_STAGE_TILE] = "tile", [TN_STAGE_LOOP] = "loop",
-                                        [TN_STAGE_LLVM] = "llvm",   [TN_STAGE_ASM] = "asm",   [TN_STAGE_OBJECT] = "obj"};
+                                        [TN_STAGE_LLVM] = "llvm",   [TN_STAGE_ASM] = "asm",   [TN_STAGE_OBJECT] = "obj", [TN_STAGE_SCHEDULE] = "schedule"};
     for (size_t i = 0; i < TN_COUNT(names); i++)
         if (strcmp(names[i], name) == 0)
             return *out = (tn_stage)i, true;

@@ -24,7 +24,7 @@ int cli_compile(cli *c)
     tn_network *network = NULL;
     tn_stage stage;
     if (!c->emit || !cli_stage(c->emit, &stage)) {
-        fprintf(stderr, "tenon: compile needs --emit=graph, tile, loop, llvm, asm, obj, ptx or cubin%s%s\n", c->emit ? ", found " : "", c->emit ? c->emit : "");
+        fprintf(stderr, "tenon: compile needs --emit=graph, schedule, tile, loop, llvm, asm, obj, ptx or cubin%s%s\n", c->emit ? ", found " : "", c->emit ? c->emit : "");
         return EXIT_USAGE;
     }
     if (cli_is_gpu_stage(c->emit) && !c->target && !c->machine)

@@ -28,7 +28,7 @@ static const command commands[] = {
     {"info", "MODEL", INFO, true, cli_info, "shows a network's inputs, outputs, operators and memory; without one, this machine"},
 };
 
-typedef enum kind { FLAG, TEXT, NUMBER, REAL, PAIR, DIM } kind;
+typedef enum kind { FLAG, TEXT, NUMBER, REAL, PAIR, DIM, SESSION, MAYBE } kind; /* MAYBE: its value may be left out */
 typedef struct option {
     const char *name, *argument;
     int commands;
@@ -37,13 +37,14 @@ typedef struct option {
     const char *help;
 } option;
 #define AT(field) offsetof(cli, field)
+#define TUNE_SECONDS "10" /* of --tune alone */
 
 static const option options[] = {
     {"--input", "NAME=FILE", RUN | BENCH | CHECK, PAIR, AT(inputs), "an input from a .npy file (or .pb, a serialised TensorProto); NAME may be its number"},
     {"--inputs", "DIR", RUN | BENCH | CHECK, TEXT, AT(inputs_dir), "inputs from DIR/input_0.pb, input_1.pb, … (or .npy)"},
     {"--seed", "N", RUN | BENCH | CHECK, NUMBER, AT(seed), "inputs not given are random; the same N gives the same values (default 0)"},
     {"--dim", "NAME=N", MODELS | INFO, DIM, AT(dim_names), "fixes a symbolic dimension; the network is compiled for this size"},
-    {"--size", "NAME=N", RUN | BENCH | CHECK | INFO, PAIR, AT(sizes), "size of a symbolic dimension for random inputs only (default 1; of info: no default)"},
+    {"--size", "NAME=N", MODELS | INFO, PAIR, AT(sizes), "size of a symbolic dimension for random inputs only (default 1; of info: no default), and for --tune"},
     {"--arg", "NAME=VALUE", KERNEL, PAIR, AT(arguments), "a kernel's argument: FILE.npy, TYPE:FILE.npy, TYPE[SIZES] (zeros) or a number"},
     {"--const", "NAME=VALUE", KERNEL, PAIR, AT(constants), "a constant in Python's words: 64, 'relu', tl.float16"},
     {"--grid", "X[,Y[,Z]]", KERNEL, TEXT, AT(grid), "programs to run (default 1)"},
@@ -60,13 +61,15 @@ static const option options[] = {
     {"--seconds", "S", BENCH | KERNEL, REAL, AT(seconds), "how long to measure (default 2)"},
     {"--profile", NULL, BENCH, FLAG, AT(profile), "a row for each kernel"},
     {"--json", NULL, BENCH | KERNEL | INFO, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, …; of info: inputs, outputs, operators, memory"},
-    {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, tile, loop, llvm, asm or obj; of a kernel no graph; ptx: asm for a GPU; cubin: obj for one, by ptxas"},
+    {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, schedule, tile, loop, llvm, asm or obj; of a kernel no graph or schedule; ptx: asm for a GPU; cubin: obj for one, by ptxas"},
     {"-o", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "writes to FILE instead of standard output"},
     {"--output", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "the same"},
     {"--lower", "STAGE", OPT, TEXT, AT(lower), "goes on to tile, loop, llvm or asm"},
     {"--passes", "LIST", MODELS | OPT | INFO, TEXT, AT(passes), "passes to run, comma separated; `-fuse`: one kernel an operation"},
     {"--print-after", "PASS", MODELS | OPT | KERNEL, TEXT, AT(print_after), "prints the IR after this pass, or after `all`, to standard error"},
     {"--verify", NULL, MODELS | KERNEL, FLAG, AT(verify), "checks the IR after every pass"},
+    {"--tune", "SECONDS|off]", MODELS | INFO, MAYBE, 0, "measures schedules of kernels on this machine (default 10 s; info: none) and keeps the best; off: uses none measured before"},
+    {"--schedule", "FILE", MODELS | INFO, SESSION, 0, "takes these schedules: a file as `tenon compile --emit=schedule` prints it"},
     {"--option", "NAME=VALUE", ALL, PAIR, SIZE_MAX, "sets an option of the compiler"},
     {"--help", NULL, ALL, FLAG, AT(help), "this text"},
 };
@@ -77,7 +80,8 @@ static void print_options(FILE *to, int bit)
         const option *o = &options[i];
         if (!(o->commands & bit))
             continue;
-        int n = fprintf(to, "  %s%s%s", o->name, o->argument ? o->name[1] == '-' ? "=" : " " : "", o->argument ? o->argument : "");
+        const char *sign = !o->argument ? "" : o->kind == MAYBE ? "[=" : o->name[1] == '-' ? "=" : " ";
+        int n = fprintf(to, "  %s%s%s", o->name, sign, o->argument ? o->argument : "");
         fprintf(to, "%*s%s\n", n < 26 ? 26 - n : 1, "", o->help);
     }
 }
@@ -180,6 +184,8 @@ static int store(cli *c, const option *o, const char *value)
         return 0;
     case PAIR:
     case DIM: return store_pair(c, o, value);
+    case SESSION:
+    case MAYBE: return tn_session_option(c->session, o->name + 2, value) == TN_OK ? 0 : EXIT_USAGE;
     }
     return 0;
 }
@@ -204,6 +210,8 @@ static int read_option(cli *c, const command *cmd, int argc, char **argv, int *i
         return text[len] ? usage("%s takes no value", o->name) : store(c, o, NULL);
     if (text[len])
         return store(c, o, text + len + 1);
+    if (o->kind == MAYBE)
+        return store(c, o, TUNE_SECONDS);
     if (*i + 1 >= argc)
         return usage("%s needs %s", o->name, o->argument);
     return store(c, o, argv[++*i]);

@@ -85,7 +85,13 @@ const char *tn_version(void);
 tn_session *tn_session_new(void);
 /* Frees the session and everything made in it that has no tn_…_free of its own. NULL is allowed. Networks, executables and contexts go first. */
 void tn_session_free(tn_session *session);
-/* Sets a named option (`tenon --help` lists them); both strings are copied. TN_USAGE if a pointer is NULL. */
+/* Sets a named option; both strings are copied. TN_USAGE if a pointer is NULL.
+ *   numerics          parity, strict or fast (docs/numerics.md)
+ *   matmul-precision  ieee, tf32x3 or tf32: of products of f32
+ *   tune              seconds that tn_compile may spend on measuring schedules of kernels on the machine; what it finds is kept in a database in the cache's folder, which
+ *                     every later compile uses. "0", as without the option: no measuring; "off": the database is not used either (docs/tuning.md)
+ *   tune-sizes        NAME=N, comma separated: sizes of symbolic dimensions to measure at; else their upper bounds
+ *   schedule          a file that pins schedules: as TN_STAGE_SCHEDULE prints it */
 tn_status tn_session_option(tn_session *session, const char *name, const char *value);
 /* Calls `progress` while long work goes on: the stage's name, how much of how much is done. From the thread that called Tenon. NULL: none. */
 void tn_session_progress(tn_session *session, void (*progress)(void *context, const char *stage, size_t done, size_t total), void *context);
@@ -155,9 +161,9 @@ typedef struct tn_compile_options {
 tn_status tn_compile(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_executable **out);
 void tn_executable_free(tn_executable *executable); /* NULL is allowed */
 
-typedef enum tn_stage { TN_STAGE_GRAPH, TN_STAGE_TILE, TN_STAGE_LOOP, TN_STAGE_LLVM, TN_STAGE_ASM, TN_STAGE_OBJECT } tn_stage;
-/* The compiler's work up to a stage, as text (an ELF object for TN_STAGE_OBJECT) of *size bytes with a 0 behind it. Any machine may be named,
- * not only what this CPU can run. Freed with tn_free. */
+typedef enum tn_stage { TN_STAGE_GRAPH, TN_STAGE_TILE, TN_STAGE_LOOP, TN_STAGE_LLVM, TN_STAGE_ASM, TN_STAGE_OBJECT, TN_STAGE_SCHEDULE } tn_stage;
+/* The compiler's work up to a stage, as text (an ELF object for TN_STAGE_OBJECT; a file of pins for TN_STAGE_SCHEDULE) of *size bytes with a 0 behind it. Any machine
+ * may be named, not only what this CPU can run. Freed with tn_free. */
 tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_stage stage, char **out, size_t *size);
 void tn_free(void *memory); /* NULL is allowed */
 

@@ -14,6 +14,9 @@ typedef struct compilation {
     tn_numerics numerics;
     tn_precision precision;
     tn_program *program;
+    tn_pool *pool;       /* of a CPU's threads, or of one beside a GPU; made when it is first wanted */
+    tn_tuner *tuner;
+    bool only_plan;      /* nothing is measured */
     double graph_seconds, fuse_seconds;
 } compilation;
 
@@ -82,23 +85,77 @@ static tn_status optimize(compilation *c)
     return TN_OK;
 }
 
-static tn_status fuse(compilation *c)
-{
-    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics, .precision = c->precision};
-    double start = tn_seconds();
-    TN_TRY(tn_fuse_check(c->graph));
-    c->program = TN_NEW(&c->session->arena, tn_program);
-    TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
-    c->fuse_seconds = tn_seconds() - start;
-    return TN_OK;
-}
-
 static tn_exec_options exec_options(const compilation *c)
 {
     return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = tn_api_loop_print(c->options->print_after), .level = TN_API_CODE_LEVEL,
                              .verify = c->options->verify != 0, .device = c->device,
                              .cache = c->machine->gpu ? tn_cache_folder(&c->session->arena, NULL) : NULL,
                              .architecture = c->machine->gpu ? tn_gpu_architecture(&c->session->arena, c->machine, c->device) : NULL};
+}
+
+static tn_status make_pool(compilation *c)
+{
+    if (!c->pool)
+        c->pool = tn_pool_new(c->machine->gpu ? 1 : c->threads);
+    return c->pool ? TN_OK : TN_NO_MEMORY;
+}
+
+/* ---- schedules -------------------------------------------------------------------------------------------------------------- */
+
+/* Option tune-sizes: "batch=64,length=128". */
+static bool size_of(void *context, const char *name, int64_t *size)
+{
+    const char *list = tn_map_get_str(&((const tn_session *)context)->options, "tune-sizes");
+    size_t len = strlen(name);
+    for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, name, len) && at[len] == '=') {
+            *size = strtoll(at + len + 1, NULL, 10);
+            return *size >= 0;
+        }
+    return false;
+}
+
+static tn_status tune_options(compilation *c, bool measure, tn_tune_options *out)
+{
+    const char *tune = tn_map_get_str(&c->session->options, "tune");
+    bool off = tune && !strcmp(tune, "off");
+    char *end = NULL;
+    double seconds = tune && !off ? strtod(tune, &end) : 0;
+    if (end && (end == tune || *end || !(seconds >= 0)))
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "option tune: expected seconds or off, found '%s'", tune);
+    *out = (tn_tune_options){.seconds = measure ? seconds : 0, .records = !off, .folder = tn_cache_folder(&c->session->arena, NULL), .threads = c->threads,
+                             .schedule = tn_map_get_str(&c->session->options, "schedule"),
+                             .bench = {.options = exec_options(c), .size = size_of, .size_context = c->session}};
+    out->bench.options.print_after = NULL;
+    if (out->seconds > 0)
+        TN_TRY(make_pool(c));
+    out->bench.pool = c->pool;
+    return TN_OK;
+}
+
+static tn_status fuse(compilation *c)
+{
+    tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics, .precision = c->precision};
+    tn_tune_options tuning;
+    double start = tn_seconds();
+    TN_TRY(tn_fuse_check(c->graph));
+    TN_TRY(tune_options(c, !c->only_plan && !options.no_fusion, &tuning)); /* what kernels apart are for is not their speed */
+    TN_TRY(tn_tuner_new(c->session, &tuning, &c->tuner));
+    TN_TRY(tn_tune(c->tuner, c->graph, &options));
+    options.chooser = tn_tuner_chooser(c->tuner);
+    c->program = TN_NEW(&c->session->arena, tn_program);
+    TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
+    c->fuse_seconds = tn_seconds() - start;
+    return tn_tuner_finish(c->tuner);
+}
+
+/* What the compilation has outside the session; the pool may be an executable's by then. */
+static void end(compilation *c)
+{
+    tn_tuner_free(c->tuner);
+    tn_pool_free(c->pool);
+    c->tuner = NULL;
+    c->pool = NULL;
 }
 
 /* Said before anything is compiled for it. */
@@ -129,9 +186,9 @@ static tn_status build(void *argument)
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
     TN_TRY(tn_exec_new(c->session, c->program, &options, &e->exec));
-    e->pool = tn_pool_new(c->machine->gpu ? 1 : c->threads);
-    if (!e->pool)
-        return TN_NO_MEMORY;
+    TN_TRY(make_pool(c));
+    e->pool = c->pool;
+    c->pool = NULL;
     e->graph_seconds = c->graph_seconds;
     e->fuse_seconds = c->fuse_seconds;
     return tn_exec_load(c->session, e->exec, e->pool);
@@ -144,6 +201,7 @@ static tn_status compile(compile_call *call, tn_executable **out)
         return TN_NO_MEMORY;
     call->executable->session = call->c.session;
     tn_status status = tn_api_guard(call->c.session, build, call);
+    end(&call->c);
     if (status == TN_OK)
         *out = call->executable;
     else
@@ -236,6 +294,8 @@ static tn_status emit_stage(void *argument)
     tn_exec_options options = exec_options(c);
     if (call->stage == TN_STAGE_TILE)
         tn_text_program(&text, c->program);
+    else if (call->stage == TN_STAGE_SCHEDULE)
+        tn_text_schedule(&text, c->tuner);
     else if (call->stage == TN_STAGE_LOOP)
         TN_TRY(tn_exec_loop_text(c->session, c->program, &options, &text));
     else
@@ -245,10 +305,11 @@ static tn_status emit_stage(void *argument)
 
 tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_stage stage, char **out, size_t *size)
 {
-    if (!session || !network || !out || !size || (unsigned)stage > TN_STAGE_OBJECT)
+    if (!session || !network || !out || !size || (unsigned)stage > TN_STAGE_SCHEDULE)
         return TN_USAGE;
     stage_call call = {.c = {.session = session, .options = options}, .source = network->graph, .stage = stage};
     tn_status status = tn_api_guard(session, emit_stage, &call);
+    end(&call.c);
     if (status != TN_OK) {
         free(call.blob.data);
         return status;
@@ -326,8 +387,10 @@ tn_status tn_network_memory(tn_session *session, const tn_network *network, cons
 {
     if (!session || !network || (!inputs && ninputs) || !out)
         return TN_USAGE;
-    memory_call call = {.c = {.session = session, .options = options}, .source = network->graph, .inputs = inputs, .ninputs = ninputs, .out = out};
-    return tn_api_guard(session, network_memory, &call);
+    memory_call call = {.c = {.session = session, .options = options, .only_plan = true}, .source = network->graph, .inputs = inputs, .ninputs = ninputs, .out = out};
+    tn_status status = tn_api_guard(session, network_memory, &call);
+    end(&call.c);
+    return status;
 }
 
 void tn_free(void *memory)

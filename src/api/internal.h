@@ -3,7 +3,7 @@
 #define TN_API_INTERNAL_H
 
 #include "import/import.h"
-#include "run/run.h"
+#include "tune/tune.h"
 
 struct tn_network {
     tn_session *session;

@@ -1338,4 +1338,5 @@ void fuse_emit_group(fuser *F, tn_steps *steps, group *g)
         emit_fold_group(F, steps, g);
     else
         emit_point_group(F, steps, g);
+    F->choice = 0;
 }

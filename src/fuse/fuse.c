@@ -195,6 +195,7 @@ tn_step *fuse_step(fuser *F, tn_steps *steps, tn_step_kind kind, const tn_op *op
 {
     tn_step *step = TN_NEW(&F->session->arena, tn_step);
     step->kind = kind;
+    step->choice = kind == TN_STEP_KERNEL ? F->choice : 0;
     if (op && kind != TN_STEP_KERNEL)
         TN_PUSH(&F->session->arena, &step->ops, op);
     for (size_t i = 0; i < F->refusals.len && op; i++)

@@ -43,6 +43,7 @@ typedef struct tn_step {
     int nblocks;
     tn_steps *blocks;
     bool init;               /* runs once at load */
+    int choice;              /* KERNEL: number of the choice that it was made by (tn_choice); 0: there was none */
     /* KERNEL: args whose memory may be that of args[0]'s output (elementwise, same index): in-place candidates as pairs out, in */
     TN_VEC(tn_inplace) inplace;
     TN_VEC(const tn_op *) ops; /* graph operations it computes: reports and profiles name their nodes */
@@ -56,11 +57,37 @@ typedef struct tn_program {
     tn_steps steps;
 } tn_program;
 
+/* ---- choices ---------------------------------------------------------------------------------------------------------
+ * A group whose kernel can be made by several schedules offers them, once, before the kernel is made. What computes the same is the same kernel whatever is taken, but for
+ * rounding where sums are cut differently. */
+enum { TN_SCHEDULE_VOCABULARY = 1, /* to be raised when fields, or what they mean, change: records of others are not used */
+       TN_CHOICE_FIELDS = 8 };
+typedef struct tn_candidate {
+    int64_t value[TN_CHOICE_FIELDS]; /* by field */
+    double ns;                       /* estimated */
+} tn_candidate;
+typedef struct tn_choice {
+    int number;              /* counted from 1, in the program's order */
+    const char *kernel;      /* name that the kernel will have: k3_dot */
+    const char *stem;        /* dot */
+    const char *key;         /* the group, its sizes and options as text: equal keys, equal kernels */
+    const tn_op *root;       /* whose elements are stored */
+    int nfields;
+    const char *const *field;
+    const tn_candidate *candidate; /* [0]: what the selector takes. Then the best of each other tile, by estimate, then the rest */
+    size_t n;
+} tn_choice;
+typedef struct tn_chooser {
+    size_t (*choose)(void *context, const tn_choice *choice); /* number of a candidate. NULL: the selector's everywhere. `choice` lasts as long as the call */
+    void *context;
+} tn_chooser;
+
 typedef struct tn_fuse_options {
     tn_tile_target target;
     bool no_fusion;    /* one kernel an operation (--passes=-fuse) */
     tn_numerics numerics;
     tn_precision precision; /* of products of f32 */
+    tn_chooser chooser;
 } tn_fuse_options;
 
 /* Every operation that has no lowering is reported (TN_UNSUPPORTED, all in one list) before anything is built. */

@@ -359,6 +359,11 @@ static double product_ns(const sizes *s, const gpu_product *p)
     return all_parts(s, p) == 1 ? ns : ns + TOTAL_NS + 2 * stored / (double)(s->wave * PARTS_RATE);
 }
 
+static int64_t stages_of(const sizes *s, const gpu_product *p)
+{
+    return ring_stages(s, p, within(tn_ceildiv(all_programs(s, p), s->wave), 1, most_resident(s, p)));
+}
+
 /* The parts of this tile that take least time, into *best, if that is a hundredth less than *least. */
 static void try_parts(const sizes *s, gpu_product p, double *least, gpu_product *best)
 {
@@ -393,22 +398,38 @@ static void choose_parts(const sizes *s, gpu_product *best)
                 p.K = groups ? largest.K : deepest;
                 try_parts(s, p, &least, best);
             }
-    best->stages = ring_stages(s, best, within(tn_ceildiv(all_programs(s, best), s->wave), 1, most_resident(s, best)));
+    best->stages = stages_of(s, best);
 }
 
-gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type)
+/* What a product is made of; sizes that are not known stand for large ones. *counted: all are known. */
+static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype type, bool *counted)
 {
     const tn_tile_target *target = &F->options->target;
     tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
     tn_dim ek = fuse_whole_extent(F, g, k);
-    int64_t rows = known(em) ? known(em) : LARGE, columns = known(en) ? known(en) : LARGE, bytes = tn_max(tn_dtype_bits(type) / 8, 1);
-    int64_t others = other_programs(g, m, n), taps = taps_of(F, g, k);
-    bool instruction = has_instruction(F, type), counted = known(em) && known(en) && taps && tn_dim_is_const(ek) && ek->value > 0;
-    gpu_product p = {.M = product_side(em, m >= 0, instruction), .N = product_side(en, n >= 0, instruction), .parts = 1};
-    p.K = within(pow2_ceil(known(ek) ? known(ek) : LARGE), FRAGMENT, PRODUCT_BYTES / bytes);
+    int64_t taps = taps_of(F, g, k);
+    *counted = known(em) && known(en) && taps && tn_dim_is_const(ek) && ek->value > 0;
+    return (sizes){.rows = known(em) ? known(em) : LARGE, .columns = known(en) ? known(en) : LARGE, .others = other_programs(g, m, n), .depth = known(ek) ? known(ek) : LARGE,
+                   .taps = tn_max(taps, 1), .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .instruction = has_instruction(F, type), .groups = target->groups,
+                   .wave = target->wave, .shared = target->shared};
+}
+
+static void finish_tile(const sizes *s, gpu_product *p)
+{
+    p->warps = product_warps(p->M, p->N, s->instruction);
+    p->group = tn_ceildiv(s->rows, p->M) > 1 && tn_ceildiv(s->columns, p->N) > 1 ? PRODUCT_GROUP : 0;
+}
+
+gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type)
+{
+    bool counted;
+    tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
+    sizes s = sizes_of(F, g, m, n, k, type, &counted);
+    int64_t rows = s.rows, columns = s.columns, others = s.others, bytes = s.bytes;
+    gpu_product p = {.M = product_side(em, m >= 0, s.instruction), .N = product_side(en, n >= 0, s.instruction), .parts = 1};
+    p.K = within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / bytes);
     if (counted && p.M > 1 && p.N > 1 && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1)) {
-        sizes s = {rows, columns, others, ek->value, taps, bytes, instruction, target->groups, target->wave, target->shared};
-        if (s.groups && instruction && rows > FRAGMENT)
+        if (s.groups && s.instruction && rows > FRAGMENT)
             p.M = tn_max(p.M, GROUP_SIDE);
         choose_parts(&s, &p);
     }
@@ -417,9 +438,53 @@ gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_d
     if (!p.stages && bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && tn_ceildiv(columns, 2 * p.N) * 2 * p.N <= columns + columns / 8 &&
         !few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, 2 * p.N), others, 1))
         p.N *= 2;
-    p.warps = product_warps(p.M, p.N, instruction);
-    p.group = tn_ceildiv(rows, p.M) > 1 && tn_ceildiv(columns, p.N) > 1 ? PRODUCT_GROUP : 0;
+    finish_tile(&s, &p);
     return p;
+}
+
+static void add_product(fuser *F, fuse_candidates *c, const sizes *s, const gpu_product *p)
+{
+    fuse_add_candidate(F, c, (int64_t[]){p->M, p->N, p->K, p->warps, p->group, p->stages, p->parts, p->taps}, product_ns(s, p));
+}
+
+/* Of each tile up to the largest that the lowering has: whole sums, and if they take less time by estimate the best parts. */
+static void add_tiles(fuser *F, fuse_candidates *c, const sizes *s, bool counted, int64_t K)
+{
+    int64_t most_rows = within(pow2_ceil(s->rows), FRAGMENT, PRODUCT_FULL), most_columns = within(pow2_ceil(s->columns), FRAGMENT, s->bytes == 2 ? 2 * PRODUCT_FULL : PRODUCT_FULL);
+    gpu_product p = {.K = K, .parts = 1};
+    if (s->groups && s->instruction && s->rows > FRAGMENT)
+        most_rows = tn_max(most_rows, GROUP_SIDE);
+    for (p.M = FRAGMENT; p.M <= most_rows; p.M *= 2)
+        for (p.N = tn_min(most_columns, PRODUCT_LEAST); p.N <= most_columns; p.N *= 2) {
+            gpu_product whole = p, best = {.M = 0};
+            finish_tile(s, &whole);
+            whole.stages = all_programs(s, &whole) <= s->wave ? stages_of(s, &whole) : 0;
+            double least = product_ns(s, &whole);
+            add_product(F, c, s, &whole);
+            if (counted)
+                try_parts(s, p, &least, &best);
+            if (!best.M)
+                continue;
+            finish_tile(s, &best);
+            best.stages = stages_of(s, &best);
+            add_product(F, c, s, &best);
+        }
+}
+
+gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type)
+{
+    static const char *const fields[] = {"M", "N", "K", "warps", "group", "stages", "parts", "taps"};
+    gpu_product p = fuse_gpu_product(F, g, m, n, k, type);
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = 3};
+    bool counted;
+    if (!fuse_is_asked(F) || p.M == 1 || p.N == 1)
+        return p;
+    sizes s = sizes_of(F, g, m, n, k, type, &counted);
+    add_product(F, &c, &s, &p);
+    for (int64_t depth = 1; depth <= 1 + (s.depth > PRODUCT_BYTES / s.bytes); depth++)
+        add_tiles(F, &c, &s, counted, depth * within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / s.bytes));
+    const int64_t *v = fuse_choose(F, g, stem, &c)->value;
+    return (gpu_product){.M = v[0], .N = v[1], .K = v[2], .warps = (int)v[3], .group = v[4], .stages = v[5], .parts = v[6], .taps = v[7] != 0};
 }
 
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k)

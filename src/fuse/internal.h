@@ -126,6 +126,7 @@ typedef struct fuser {
     tn_map wanted;    /* value -> location chosen before it is computed (concatenation in place) */
     tn_map declined;  /* op -> why it is not in its user's kernel, found out before the walk came to it */
     int next_kernel;
+    int choice, choices; /* that the kernel being made came by, 0: none; so far */
     TN_VEC(tn_refusal) refusals;
     tn_status status;
 } fuser;
@@ -292,6 +293,7 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
 /* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
 gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type);
+gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type); /* the same, or what the tuner takes instead */
 /* A matrix times a vector: N of the `kept` dim (-1: none) by K of k; along_k: the matrix' neighbours lie along k. */
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k);
 /* What adds up the parts of a product: all of them (rows) by some of the results along `vector`. */
@@ -303,6 +305,17 @@ void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_t
 /* merge.c: for a GPU, products of one operand with several constants become one. */
 void fuse_merge_products(tn_session *session, tn_block *block);
 void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */
+
+/* choose.c: candidates of a kernel's schedule. The caller adds them, its own choice first, and asks for the number of the one to take. */
+typedef struct fuse_candidates {
+    const char *const *field;
+    int nfields;
+    int tile; /* so many of the fields, the first, are the tile */
+    TN_VEC(tn_candidate) list;
+} fuse_candidates;
+bool fuse_is_asked(const fuser *F);
+void fuse_add_candidate(fuser *F, fuse_candidates *c, const int64_t *values, double ns); /* one that is there already is not added again */
+const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, fuse_candidates *c);
 
 static inline int64_t pow2_ceil(int64_t n)
 {

@@ -477,34 +477,73 @@ static void classify(fuser *F, const group *g, const source *a, const source *b,
     }
 }
 
-static void choose_tiles(fuser *F, const group *g, axes *x, int64_t panel, bool packed)
+/* Of a product on a CPU. */
+typedef struct cpu_sizes {
+    int64_t rows, columns, others, depth, bytes;
+    int64_t panel, most_rows, most_columns; /* of tiles */
+} cpu_sizes;
+
+static cpu_sizes cpu_sizes_of(fuser *F, const group *g, const axes *x, int64_t panel, bool packed, tn_dtype type)
 {
-    const tn_tile_target *t = &F->options->target;
-    tn_dim one = tn_dim_const(F->session, 1);
-    tn_dim m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
-    int64_t rows = tn_dim_is_const(m) ? m->value : 256, columns = tn_dim_is_const(n) ? n->value : 256;
-    int64_t most_rows = t->dot_rows * (packed ? 16 : 64), most_columns = panel * 16;
-    x->M = rows < t->dot_rows ? pow2_ceil(tn_max(rows, 1)) : t->dot_rows;
-    while (x->M < rows && x->M < most_rows)
-        x->M *= 2;
-    x->N = panel;
-    while (x->N < columns && x->N < most_columns)
-        x->N *= 2;
+    tn_dim one = tn_dim_const(F->session, 1), m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
     tn_dim k = fuse_whole_extent(F, g, x->k);
-    x->K = pow2_ceil(tn_dim_is_const(k) ? tn_max(k->value, 1) : 65536);
-    int64_t others = 1;
+    cpu_sizes s = {.rows = tn_dim_is_const(m) ? m->value : 256, .columns = tn_dim_is_const(n) ? n->value : 256, .others = 1, .depth = tn_dim_is_const(k) ? tn_max(k->value, 1) : 65536,
+                   .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .panel = panel, .most_rows = F->options->target.dot_rows * (packed ? 16 : 64), .most_columns = panel * 16};
     for (int j = 0; j < g->ndims; j++)
         if (!g->dim[j].fold && !g->dim[j].absorbed && j != x->m && j != x->n)
-            others *= tn_dim_is_const(g->dim[j].extent) ? g->dim[j].extent->value : 4;
+            s.others *= tn_dim_is_const(g->dim[j].extent) ? g->dim[j].extent->value : 4;
+    return s;
+}
+
+static int64_t least_rows(const fuser *F, const cpu_sizes *s)
+{
+    int64_t rows = F->options->target.dot_rows;
+    return s->rows < rows ? pow2_ceil(tn_max(s->rows, 1)) : rows;
+}
+
+static void choose_tiles(fuser *F, const cpu_sizes *s, axes *x)
+{
+    const tn_tile_target *t = &F->options->target;
+    x->M = least_rows(F, s);
+    while (x->M < s->rows && x->M < s->most_rows)
+        x->M *= 2;
+    x->N = s->panel;
+    while (x->N < s->columns && x->N < s->most_columns)
+        x->N *= 2;
+    x->K = pow2_ceil(s->depth);
     /* Enough tasks for the threads: narrower first, then shorter. */
-    while (t->threads > 1 && others * tn_ceildiv(rows, x->M) * tn_ceildiv(columns, x->N) < 4 * t->threads) {
-        if (x->N > panel)
+    while (t->threads > 1 && s->others * tn_ceildiv(s->rows, x->M) * tn_ceildiv(s->columns, x->N) < 4 * t->threads) {
+        if (x->N > s->panel)
             x->N /= 2;
         else if (x->M > 4 * t->dot_rows && x->M % 2 == 0)
             x->M /= 2;
         else
             break;
     }
+}
+
+/* What tiles of M x N take, roughly: it puts candidates in order, the tuner measures. Two multiply-adds a vector and cycle at 2.5 GHz, operands of a tile from the last
+ * cache at 16 bytes a ns, and what a program takes besides; threads in step. */
+static double cpu_product_ns(const fuser *F, const cpu_sizes *s, int64_t M, int64_t N)
+{
+    enum { CACHE_RATE = 16, PROGRAM_NS = 200, VECTORS_NS = 5 };
+    const tn_tile_target *t = &F->options->target;
+    double rate = tn_max(t->vector_bits / 32, 1) * (double)VECTORS_NS, depth = (double)s->depth;
+    double one = (double)(M * N) * depth / rate + (double)((M + N) * s->bytes) * depth / CACHE_RATE + PROGRAM_NS;
+    return one * (double)tn_ceildiv(s->others * tn_ceildiv(s->rows, M) * tn_ceildiv(s->columns, N), tn_max(t->threads, 1));
+}
+
+/* The choice of choose_tiles, or what the tuner takes instead. */
+static void ask_for_tiles(fuser *F, group *g, const char *stem, const cpu_sizes *s, axes *x)
+{
+    static const char *const fields[] = {"M", "N"};
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    fuse_add_candidate(F, &c, (int64_t[]){x->M, x->N}, cpu_product_ns(F, s, x->M, x->N));
+    for (int64_t M = least_rows(F, s); M < 2 * tn_min(s->rows, s->most_rows); M *= 2)
+        for (int64_t N = s->panel; N < 2 * tn_min(tn_max(s->columns, s->panel), s->most_columns); N *= 2)
+            fuse_add_candidate(F, &c, (int64_t[]){M, N}, cpu_product_ns(F, s, M, N));
+    const tn_candidate *taken = fuse_choose(F, g, stem, &c);
+    x->M = taken->value[0], x->N = taken->value[1];
 }
 
 tn_tvalue *product_factor(emitter *E, tn_tvalue *v, tn_dtype type)
@@ -637,18 +676,21 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         product_emit_vector(F, steps, &p);
         return;
     }
-    gpu_product tiles = {.parts = 1};
-    if (gpu) {
-        tiles = fuse_gpu_product(F, g, x->m, x->n, x->k, p.types.left);
-        x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
-    } else {
-        choose_tiles(F, g, x, panel, packed);
-    }
     packing pack = {0};
     if (packed)
         pack = pack_right(F, steps, g, b, x->k, x->n, panel);
-
-    emitter *E = emitter_new(F, g, conv ? "convolution" : "dot");
+    const char *stem = conv ? "convolution" : "dot";
+    gpu_product tiles = {.parts = 1};
+    if (gpu) {
+        tiles = fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p.types.left);
+        x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
+    } else {
+        cpu_sizes s = cpu_sizes_of(F, g, x, panel, packed, p.types.left);
+        choose_tiles(F, &s, x);
+        if (fuse_is_asked(F))
+            ask_for_tiles(F, g, stem, &s, x);
+    }
+    emitter *E = emitter_new(F, g, stem);
     if (gpu)
         tn_schedule_set(E->kernel, "", "warps", tiles.warps);
     if (tiles.group)

@@ -131,7 +131,7 @@ const char *tn_cache_folder(tn_arena *arena, const char *wanted)
     return home && *home == '/' ? tn_format(arena, "%s/.cache/tenon", home) : NULL;
 }
 
-static void make_folder(tn_arena *arena, const char *folder)
+void tn_cache_make_folder(tn_arena *arena, const char *folder)
 {
     char *path = tn_strdup(arena, folder);
     for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
@@ -474,7 +474,7 @@ void tn_cache_put(const char *folder, const char *key, const tn_kernel *kernel, 
     tn_text_put(&text, code->object.data, h.object);
     set_sum(&h, (const uint8_t *)text.at + sizeof h, text.len - sizeof h);
     memcpy(text.at, &h, sizeof h);
-    make_folder(&quiet.arena, folder);
+    tn_cache_make_folder(&quiet.arena, folder);
     bool fits = code->scratch >= 0 && (int64_t)text.len <= limit && (lstat(path, &info) != 0 || S_ISREG(info.st_mode));
     if (fits && tn_file_write_private(&quiet, path, text.at, text.len) == TN_OK && (h.sum[0] % TRIMS == 0 || (int64_t)text.len > limit / TRIMS))
         trim(&quiet.arena, folder, limit); /* at times: reading a full folder takes as long as a compile */

@@ -199,6 +199,7 @@ tn_status tn_code_emit(const tn_kernel *kernel, const tn_exec_options *options, 
 /* The folder of compiled kernels. wanted: NULL: $TENON_CACHE, else $XDG_CACHE_HOME/tenon, else ~/.cache/tenon. NULL: none; so too if `wanted` or what the
  * environment says first is empty. */
 const char *tn_cache_folder(tn_arena *arena, const char *wanted);
+void tn_cache_make_folder(tn_arena *arena, const char *folder); /* as deep as it is, for this user alone; what can't be made shows when it is used */
 /* All that the code of a kernel depends on, as text: this build of Tenon, the options, the kernel. NULL: this build can't be told from others. */
 const char *tn_cache_key(const tn_kernel *kernel, const tn_exec_options *options);
 /* What tn_code_compile made of that key before, unlinked, its notes given to the session again. A file that is damaged, or not this user's own, counts as none. */

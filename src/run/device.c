@@ -240,6 +240,18 @@ tn_status tn_device_read(struct tn_context *s, const void *from, void *to, int64
     return tn_gpu_wait(&s->session, s->gpu->exec->gpu, s->gpu->stream);
 }
 
+tn_status tn_state_flush(struct tn_context *s)
+{
+    const tn_gpu *gpu = s->gpu ? s->gpu->exec->gpu : NULL;
+    CUdeviceptr memory;
+    if (!gpu || gpu->info.l2_bytes <= 0)
+        return TN_OK;
+    TN_TRY(tn_gpu_pool_take(&s->session, s->gpu->exec->pool, gpu->info.l2_bytes, s->gpu->stream, &memory));
+    tn_status status = tn_gpu_fill(&s->session, gpu, memory, 0, gpu->info.l2_bytes, s->gpu->stream);
+    tn_gpu_pool_give(s->gpu->exec->pool, memory, s->gpu->stream);
+    return status;
+}
+
 tn_status tn_device_time(struct tn_context *s, tn_status (*run)(struct tn_context *s, int which), int which, double *seconds)
 {
     const tn_gpu *gpu = s->gpu->exec->gpu;

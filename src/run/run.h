@@ -85,6 +85,10 @@ void tn_state_clear(struct tn_context *state); /* diagnostics of the call before
 /* See tn_context_set_stream, tn_tensor_upload; *to is cleared, and to be released after a failure too. */
 tn_status tn_state_set_stream(struct tn_context *state, void *stream);
 tn_status tn_state_upload(struct tn_context *state, const DLTensor *from, DLTensor *to);
+/* The elements of a dense tensor on the context's GPU, when what its stream has to do is done; of a tensor of the host those. */
+tn_status tn_state_download(struct tn_context *state, const DLTensor *from, void *to, int64_t bytes);
+/* Pushes out, in the context's stream, what its GPU's L2 cache holds, so that a run begins as one between others. On a CPU nothing is done. */
+tn_status tn_state_flush(struct tn_context *state);
 /* From now on each run's time on the GPU is measured, which waits for its end. Negative: not measured, or a CPU. */
 void tn_state_time_runs(struct tn_context *state, bool on);
 double tn_state_seconds(const struct tn_context *state);

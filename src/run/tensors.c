@@ -170,6 +170,14 @@ tn_status tn_state_upload(struct tn_context *s, const DLTensor *from, DLTensor *
     return tn_gpu_wait(&s->session, s->gpu->exec->gpu, s->gpu->stream);
 }
 
+tn_status tn_state_download(struct tn_context *s, const DLTensor *from, void *to, int64_t bytes)
+{
+    if (s->gpu && on_gpu(from->device))
+        return tn_device_read(s, data_of(from), to, bytes);
+    memcpy(to, data_of(from), (size_t)bytes);
+    return TN_OK;
+}
+
 /* ---- outputs -------------------------------------------------------------------------------------------------------------- */
 
 static const tn_type *output_type(const struct tn_context *s, int o)
