@@ -8,7 +8,7 @@
 
 #include "tune/tune.h"
 
-enum { WAIT_MS = 1000 }; /* for another process that is writing */
+enum { WAIT_MS = 1000, WRITE_WAIT_MS = 5000 }; /* for another process that is writing; for all that want to write */
 
 struct tn_records {
     tn_session *session;
@@ -49,7 +49,7 @@ static bool open_file(tn_records *r, bool write)
     int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
     if (sqlite3_open_v2(r->path, &r->db, flags | SQLITE_OPEN_EXRESCODE, NULL) != SQLITE_OK)
         return give_up(r, "can't be opened");
-    sqlite3_busy_timeout(r->db, WAIT_MS);
+    sqlite3_busy_timeout(r->db, write ? WRITE_WAIT_MS : WAIT_MS);
     sqlite3_db_config(r->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(r->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     return !write || sqlite3_db_readonly(r->db, "main") > 0 || run(r, table, "can't be prepared");

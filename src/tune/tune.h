@@ -6,7 +6,7 @@
 #include "run/run.h"
 
 /* ---- the database (database.c) ------------------------------------------------------------------------------------------
- * One SQLite file in the cache's folder. Any number of processes may use it at once: a write is a transaction of its own, and waits for others for a second. What does
+ * One SQLite file in the cache's folder. Any number of processes may use it at once: a write is a transaction of its own, and waits for others, for 5 seconds at most; a read for one. What does
  * not work (a damaged file, one of another user, no right to write, a lock that stays) is one warning; then the database counts as empty, and keeps nothing. */
 #define TN_RECORDS_FILE "tuning.db"
 
