@@ -17,6 +17,7 @@ typedef struct compilation {
     tn_pool *pool;       /* of a CPU's threads, or of one beside a GPU; made when it is first wanted */
     tn_tuner *tuner;
     bool only_plan;      /* nothing is measured */
+    bool listed;         /* schedules are printed */
     double graph_seconds, fuse_seconds;
 } compilation;
 
@@ -124,7 +125,7 @@ static tn_status tune_options(compilation *c, bool measure, tn_tune_options *out
     if (end && (end == tune || *end || !(seconds >= 0)))
         return tn_error(c->session, TN_USAGE, TN_NO_LOC, "option tune: expected seconds or off, found '%s'", tune);
     *out = (tn_tune_options){.seconds = measure ? seconds : 0, .records = !off, .folder = tn_cache_folder(&c->session->arena, NULL), .threads = c->threads,
-                             .schedule = tn_map_get_str(&c->session->options, "schedule"),
+                             .schedule = tn_map_get_str(&c->session->options, "schedule"), .listed = c->listed,
                              .bench = {.options = exec_options(c), .size = size_of, .size_context = c->session}};
     out->bench.options.print_after = NULL;
     if (out->seconds > 0)
@@ -307,7 +308,7 @@ tn_status tn_emit_stage(tn_session *session, const tn_network *network, const tn
 {
     if (!session || !network || !out || !size || (unsigned)stage > TN_STAGE_SCHEDULE)
         return TN_USAGE;
-    stage_call call = {.c = {.session = session, .options = options}, .source = network->graph, .stage = stage};
+    stage_call call = {.c = {.session = session, .options = options, .listed = stage == TN_STAGE_SCHEDULE}, .source = network->graph, .stage = stage};
     tn_status status = tn_api_guard(session, emit_stage, &call);
     end(&call.c);
     if (status != TN_OK) {

@@ -18,6 +18,25 @@ void fuse_add_candidate(fuser *F, fuse_candidates *c, const int64_t *values, dou
     TN_PUSH(F->arena, &c->list, one);
 }
 
+void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *most, double ns)
+{
+    int64_t at[TN_CHOICE_FIELDS];
+    int all = 1;
+    for (int f = 0; f < c->nfields; f++)
+        all *= 3;
+    for (int number = 0; number < all; number++) {
+        int steps = 0, rest = number;
+        bool there = true;
+        for (int f = 0; f < c->nfields; f++, rest /= 3) {
+            steps += rest % 3 > 0;
+            at[f] = rest % 3 == 0 ? values[f] : rest % 3 == 1 ? values[f] / 2 : values[f] * 2;
+            there &= rest % 3 == 0 || (rest % 3 == 1 ? values[f] % 2 == 0 : at[f] <= most[f]);
+        }
+        if (there)
+            fuse_add_candidate(F, c, at, ns * (1 + steps / 10.0));
+    }
+}
+
 /* ---- the order ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct ranked {
@@ -125,13 +144,13 @@ static const char *group_key(fuser *F, group *g, const char *stem)
 
 /* ---- the question ------------------------------------------------------------------------------------------------------- */
 
-const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, fuse_candidates *c)
+const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, const emitter *E, fuse_candidates *c)
 {
     if (c->list.len < 2)
         return &c->list.at[0];
     sort(F, c);
     F->choice = ++F->choices;
-    tn_choice choice = {.number = F->choice, .kernel = tn_format(F->arena, "k%d_%s", F->next_kernel, stem), .stem = stem, .key = group_key(F, g, stem), .root = g->root,
+    tn_choice choice = {.number = F->choice, .kernel = E ? E->kernel->name : tn_format(F->arena, "k%d_%s", F->next_kernel, stem), .stem = stem, .key = group_key(F, g, stem), .root = g->root,
                         .nfields = c->nfields, .field = c->field, .candidate = c->list.at, .n = c->list.len};
     size_t taken = F->options->chooser.choose(F->options->chooser.context, &choice);
     return &c->list.at[taken < c->list.len ? taken : 0];

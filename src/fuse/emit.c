@@ -1047,6 +1047,26 @@ static int pick_vector_dim(const group *g, const stride_votes *v, bool only_stor
     return best;
 }
 
+/* Elements that a tile has along a dim (-1: none) at most: as many as there are, in whole tiles. */
+static int64_t most_of(fuser *F, const group *g, int j) { return j >= 0 ? pow2_ceil(extent_or(fuse_whole_extent(F, g, j), INT32_MAX)) : 1; }
+
+/* The tile of a CPU's program, or what the tuner takes instead. Time is estimated at a byte a ns and core: kernels that take longest are tuned first. */
+static void ask_for_tile(emitter *E, int64_t *rows, int row, int64_t *columns, int vector)
+{
+    static const char *const fields[] = {"rows", "columns"};
+    fuser *F = E->F;
+    group *g = E->g;
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    double ns = 1;
+    if (!fuse_is_asked(F))
+        return;
+    for (int j = 0; j < g->ndims; j++)
+        ns *= (double)extent_or(g->dim[j].extent, 256);
+    fuse_add_neighbours(F, &c, (int64_t[]){*rows, *columns}, (int64_t[]){most_of(F, g, row), most_of(F, g, vector)}, ns / (double)tn_max(F->options->target.threads, 1));
+    const int64_t *v = fuse_choose(F, g, tn_op_name(g->root->code), E, &c)->value;
+    *rows = v[0], *columns = v[1];
+}
+
 static void emit_point_group(fuser *F, tn_steps *steps, group *g)
 {
     fuse_merge_dims(F, g);
@@ -1066,6 +1086,7 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
     int64_t columns = 1, rows = 1;
     if (fuse_for_gpu(F)) {
         gpu_tile t = fuse_gpu_point(F, g, vector, row, turned);
+        t = fuse_gpu_choose_tile(F, g, E, t, most_of(F, g, row), most_of(F, g, vector));
         columns = t.columns, rows = t.rows;
         tn_schedule_set(E->kernel, "", "warps", t.warps);
     } else if (vector >= 0) {
@@ -1076,6 +1097,7 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
             rows = tn_min(64, pow2_ceil(extent_or(fuse_whole_extent(F, g, row), 64)));
         } else if (row >= 0)
             rows = tn_max(1, tn_min(4096 / columns, pow2_ceil(extent_or(fuse_whole_extent(F, g, row), 64))));
+        ask_for_tile(E, &rows, row, &columns, vector);
     }
     bool two = row >= 0 && rows > 1;
     for (int at = 0; at < g->ndims; at++) {
@@ -1133,7 +1155,8 @@ static void prefetch_rows(emitter *E, const tn_top *store)
 
 /* ---- kernels with reductions ------------------------------------------------------------------------------------------------------------------- */
 
-static fold_plan plan_folds(fuser *F, group *g, int vector)
+/* step: of the last fold dim, if the vectors walk it. */
+static fold_plan plan_folds(group *g, int vector, int64_t step)
 {
     fold_plan plan = {.lanes = vector >= 0 && g->dim[vector].fold};
     for (int at = 0; at < g->ndims; at++) {
@@ -1146,7 +1169,7 @@ static fold_plan plan_folds(fuser *F, group *g, int vector)
     for (int i = 0; i < plan.n; i++) {
         bool last = plan.lanes && i == plan.n - 1;
         plan.axis[i] = last ? 0 : -1;
-        plan.step[i] = tn_extent_const(last ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, plan.dim[i]), 4096)), 65536) : 1);
+        plan.step[i] = tn_extent_const(last ? step : 1);
     }
     return plan;
 }
@@ -1237,13 +1260,16 @@ static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
     if (g->windowed || outer < 0 || folds) {
         if (g->windowed && folds)
             vector = row, row = innermost(g, false, row);
-        t = folds && !g->windowed ? fuse_gpu_rows(F, g, vector, row, outer, again, &outer_step) : fuse_gpu_window(F, g, vector, row);
+        bool along = folds && !g->windowed;
+        t = along ? fuse_gpu_rows(F, g, vector, row, outer, again, &outer_step) : fuse_gpu_window(F, g, vector, row);
+        t = fuse_gpu_choose_tile(F, g, E, t, most_of(F, g, row), along ? t.columns : most_of(F, g, vector));
         if (row >= 0 && t.rows > 1)
             tiled[ntiled] = row, step[ntiled++] = t.rows;
         if (vector >= 0 && (g->windowed || !folds))
             tiled[ntiled] = vector, step[ntiled++] = t.columns;
     } else {
         t = fuse_gpu_columns(F, g, vector, outer, again);
+        t = fuse_gpu_choose_tile(F, g, E, t, most_of(F, g, outer), most_of(F, g, vector));
         if (vector >= 0)
             tiled[ntiled] = vector, step[ntiled++] = t.columns;
         outer_step = t.rows;
@@ -1265,15 +1291,20 @@ static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
 
 static fold_plan plan_cpu_folds(emitter *E, int vector)
 {
+    fuser *F = E->F;
     group *g = E->g;
+    int64_t rows = 1, columns = 1;
+    if (vector >= 0) {
+        bool fold = g->dim[vector].fold;
+        columns = tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256)), fold ? 65536 : 256);
+    }
+    ask_for_tile(E, &rows, -1, &columns, vector);
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
-        if (g->dim[j].fold || g->dim[j].absorbed)
-            continue;
-        bool tiled = j == vector;
-        emit_grid_dim(E, j, tiled ? tn_min(pow2_ceil(extent_or(fuse_whole_extent(E->F, g, j), 256)), 256) : 1, tiled ? 0 : -1);
+        if (!g->dim[j].fold && !g->dim[j].absorbed)
+            emit_grid_dim(E, j, j == vector ? columns : 1, j == vector ? 0 : -1);
     }
-    return plan_folds(E->F, g, vector);
+    return plan_folds(g, vector, columns);
 }
 
 static void emit_fold_group(fuser *F, tn_steps *steps, group *g)

@@ -164,6 +164,26 @@ static survey look(fuser *F, group *g)
     return s;
 }
 
+/* What memory takes for all elements of the group, roughly: kernels that take longest are tuned first. */
+static double memory_ns(fuser *F, group *g)
+{
+    double elements = 1;
+    for (int j = 0; j < g->ndims; j++)
+        elements *= tn_dim_is_const(g->dim[j].extent) ? (double)tn_max(g->dim[j].extent->value, 1) : SHORT_ROW;
+    return START_NS + elements * (double)look(F, g).bytes / (double)(MEMORY_RATE * tn_max(F->options->target.wave, 1));
+}
+
+gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, int64_t most_rows, int64_t most_columns)
+{
+    static const char *const fields[] = {"rows", "columns", "warps"};
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    if (!fuse_is_asked(F))
+        return t;
+    fuse_add_neighbours(F, &c, (int64_t[]){t.rows, t.columns, t.warps}, (int64_t[]){most_rows, most_columns, ROW_MOST_WARPS}, memory_ns(F, g));
+    const int64_t *v = fuse_choose(F, g, tn_op_name(g->root->code), E, &c)->value;
+    return (gpu_tile){v[0], v[1], (int)v[2]};
+}
+
 /* ---- elementwise ----------------------------------------------------------------------------------------------------- */
 
 /* Rows x columns of a tile of so many elements (of so many bytes) over dims `row` (-1: none) and `vector`. */
@@ -483,7 +503,7 @@ gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m,
     add_product(F, &c, &s, &p);
     for (int64_t depth = 1; depth <= 1 + (s.depth > PRODUCT_BYTES / s.bytes); depth++)
         add_tiles(F, &c, &s, counted, depth * within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / s.bytes));
-    const int64_t *v = fuse_choose(F, g, stem, &c)->value;
+    const int64_t *v = fuse_choose(F, g, stem, NULL, &c)->value;
     return (gpu_product){.M = v[0], .N = v[1], .K = v[2], .warps = (int)v[3], .group = v[4], .stages = v[5], .parts = v[6], .taps = v[7] != 0};
 }
 

@@ -288,6 +288,8 @@ bool fuse_for_gpu(const fuser *F);
 fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row);
 gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned);
 gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row);
+/* The tile t, or what the tuner takes instead; of rows and columns at most these. */
+gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, int64_t most_rows, int64_t most_columns);
 /* Folds along `vector`, and `outer` where two dims are folded, of which a step takes *outer_step; again: what is read is needed by several sweeps. */
 gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step);
 /* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
@@ -315,7 +317,10 @@ typedef struct fuse_candidates {
 } fuse_candidates;
 bool fuse_is_asked(const fuser *F);
 void fuse_add_candidate(fuser *F, fuse_candidates *c, const int64_t *values, double ns); /* one that is there already is not added again */
-const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, fuse_candidates *c);
+/* `values`, which take about ns, and what is one step away in any of the fields, half or twice as much, but not more than most. Nearer ones count as faster. */
+void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *most, double ns);
+/* stem, and E if there is one already: of the kernel that is made next. */
+const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, const emitter *E, fuse_candidates *c);
 
 static inline int64_t pow2_ceil(int64_t n)
 {

@@ -542,7 +542,7 @@ static void ask_for_tiles(fuser *F, group *g, const char *stem, const cpu_sizes 
     for (int64_t M = least_rows(F, s); M < 2 * tn_min(s->rows, s->most_rows); M *= 2)
         for (int64_t N = s->panel; N < 2 * tn_min(tn_max(s->columns, s->panel), s->most_columns); N *= 2)
             fuse_add_candidate(F, &c, (int64_t[]){M, N}, cpu_product_ns(F, s, M, N));
-    const tn_candidate *taken = fuse_choose(F, g, stem, &c);
+    const tn_candidate *taken = fuse_choose(F, g, stem, NULL, &c);
     x->M = taken->value[0], x->N = taken->value[1];
 }
 

@@ -164,7 +164,11 @@ static size_t choose(void *context, const tn_choice *c)
     return k->taken;
 }
 
-tn_chooser tn_tuner_chooser(tn_tuner *tuner) { return (tn_chooser){choose, tuner}; }
+tn_chooser tn_tuner_chooser(tn_tuner *tuner)
+{
+    bool asks = tuner->records || tuner->pins.len || tuner->kinds.len || tuner->options.listed;
+    return asks ? (tn_chooser){choose, tuner} : (tn_chooser){NULL, NULL};
+}
 
 tn_status tn_tuner_finish(tn_tuner *t)
 {

@@ -62,6 +62,7 @@ typedef struct tn_tune_options {
     bool records;         /* the database is read, and what is measured kept there */
     const char *folder;   /* of the cache; NULL: there is no database */
     const char *schedule; /* file that pins candidates; NULL: none */
+    bool listed;          /* tn_text_schedule will be asked for */
     tn_bench bench;       /* options: its machine must not be NULL */
     int threads;          /* of runs on a CPU */
     /* Instead of tn_tune_measure, for tests; NULL: that. */
@@ -77,7 +78,7 @@ void tn_tuner_free(tn_tuner *tuner); /* NULL is allowed */
  * others by estimate; the records are kept at once. A note says what each gained; what is at fault is a warning. `graph` stays as it is. Nothing is done without seconds,
  * or, with a warning, where the machine is not here. */
 tn_status tn_tune(tn_tuner *tuner, const tn_graph *graph, const tn_fuse_options *options);
-/* For tn_fuse: what is pinned, else recorded, else the selector's. */
+/* For tn_fuse: what is pinned, else recorded, else the selector's. Nobody where nothing can be either: kernels then need not say what they are. */
 tn_chooser tn_tuner_chooser(tn_tuner *tuner);
 /* After tn_fuse. TN_INVALID: a pin that no candidate has. A warning for each that no kernel asked for. */
 tn_status tn_tuner_finish(tn_tuner *tuner);

@@ -281,6 +281,7 @@ static const char *compile(tn_session *s, const char *graph, const tn_tune_optio
     o.bench.options.machine = tn_machine_find(machine);
     o.bench.options.threads = o.threads = 1;
     o.bench.options.level = 1;
+    o.listed = true;
     tn_fuse_options fuse = {.target = tn_machine_tile_target(o.bench.options.machine, 1)};
     *status = tn_tuner_new(s, &o, &tuner);
     if (*status == TN_OK) {
@@ -527,6 +528,99 @@ static void other_machines_are_not_measured(void **state)
     tn_session_free(s);
 }
 
+/* ---- candidates ------------------------------------------------------------------------------------------------------------------ */
+
+static size_t take_number(void *context, const tn_choice *choice)
+{
+    size_t *number = context; /* then how many there are of the kernel that has most */
+    size_t taken = number[0] < choice->n ? number[0] : choice->n - 1;
+    number[1] = choice->n > number[1] ? choice->n : number[1];
+    for (size_t i = 0; i < choice->n; i++)
+        for (int f = 0; f < choice->nfields; f++)
+            assert_true(choice->candidate[i].value[f] >= 0 && choice->candidate[i].ns > 0);
+    return taken;
+}
+
+/* The graph's outputs as candidate number[0] of each kernel makes them for the target's tiles, by this CPU. */
+static void run_candidate(const char *text, const char *target, size_t *number, const DLTensor *inputs, DLTensor *out)
+{
+    tn_session *s = tn_session_new();
+    tn_graph *graph = parse(s, text);
+    tn_program program;
+    tn_fuse_options fuse = {.target = tn_machine_tile_target(tn_machine_find(target), 2), .chooser = {take_number, number}};
+    tn_exec_options options = {.machine = tn_machine_find("baseline"), .threads = 1, .level = 1, .verify = true};
+    tn_pool *pool = tn_pool_new(2);
+    tn_exec *exec;
+    tn_context *context;
+    if (tn_fuse(s, graph, &fuse, &program) != TN_OK || tn_exec_new(s, &program, &options, &exec) != TN_OK || tn_exec_load(s, exec, pool) != TN_OK)
+        fail_msg("candidate %zu for %s of %s: %s", number[0], target, text, last_message(s));
+    assert_int_equal(tn_state_new(exec, pool, &context), TN_OK);
+    if (tn_run(context, inputs, (size_t)graph->body->nargs, out, 1) != TN_OK)
+        fail_msg("candidate %zu for %s of %s: %s", number[0], target, text, tn_context_error(context));
+    tn_context_free(context);
+    tn_exec_free(exec);
+    tn_pool_free(pool);
+    tn_session_free(s);
+}
+
+typedef struct candidate_case {
+    const char *text;
+    tn_dtype dtype;
+    int ninputs, rank[2];
+    int64_t size[2][3], elements; /* of the output */
+} candidate_case;
+
+static void every_candidate_computes_the_same(void **state)
+{
+    (void)state;
+    static const char sum[] = "{\n  ^(%a: f32[], %b: f32[]):\n    %c = add %a, %b : f32[]\n    return %c\n  }\n";
+    static const char *const targets[] = {"baseline", "sm_90a"};
+    tn_session *s = new_test_session();
+    const candidate_case cases[] = {
+        {"graph @f(%x: f32[70, 150], %w: f32[150, 90]) {\n  %p = dot_general %x, %w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : f32[70, 90]\n"
+         "  return %p\n}\n", TN_F32, 2, {2, 2}, {{70, 150}, {150, 90}}, 70 * 90},
+        {"graph @f(%x: bf16[40, 300], %w: bf16[300, 200]) {\n  %p = dot_general %x, %w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : bf16[40, 200]\n"
+         "  return %p\n}\n", TN_BF16, 2, {2, 2}, {{40, 300}, {300, 200}}, 40 * 200},
+        {"graph @f(%x: f32[9, 1000], %y: f32[9, 1000]) {\n  %p = add %x, %y : f32[9, 1000]\n  return %p\n}\n", TN_F32, 2, {2, 2}, {{9, 1000}, {9, 1000}}, 9000},
+        {"graph @f(%x: f32[100, 130]) {\n  %p = transpose %x, permutation = [1, 0] : f32[130, 100]\n  return %p\n}\n", TN_F32, 1, {2}, {{100, 130}}, 13000},
+        {tn_format(&s->arena, "graph @f(%%x: f32[50, 700]) {\n  %%z = constant dense<0.0> : f32[]\n  %%s = reduce %%x, %%z, dimensions = [1] : f32[50] %s"
+                   "  %%t = broadcast_in_dim %%s, shape = [50, 700], broadcast_dimensions = [0] : f32[50, 700]\n  %%d = divide %%x, %%t : f32[50, 700]\n  return %%d\n}\n", sum),
+         TN_F32, 1, {2}, {{50, 700}}, 35000},
+        {tn_format(&s->arena, "graph @f(%%x: f32[300, 70]) {\n  %%z = constant dense<0.0> : f32[]\n  %%s = reduce %%x, %%z, dimensions = [0] : f32[70] %s  return %%s\n}\n", sum),
+         TN_F32, 1, {2}, {{300, 70}}, 70},
+        {tn_format(&s->arena, "graph @f(%%x: f32[6, 90, 70]) {\n  %%z = constant dense<0.0> : f32[]\n  %%s = reduce %%x, %%z, dimensions = [0, 2] : f32[90] %s  return %%s\n}\n", sum),
+         TN_F32, 1, {3}, {{6, 90, 70}}, 90},
+    };
+    for (size_t c = 0; c < TN_COUNT(cases); c++) {
+        const candidate_case *at = &cases[c];
+        DLTensor in[2] = {{0}}, first = {.data = NULL};
+        for (int i = 0; i < at->ninputs; i++) {
+            int64_t n = 1;
+            for (int d = 0; d < at->rank[i]; d++)
+                n *= at->size[i][d];
+            in[i] = (DLTensor){.data = tn_alloc_tensor((size_t)n * 4), .device = {1, 0}, .ndim = at->rank[i], .dtype = tn_dtype_to_dlpack(at->dtype), .shape = (int64_t *)at->size[i]};
+            tn_fill_random(at->dtype, in[i].data, n, 3, (uint64_t)i);
+        }
+        run_candidate(at->text, "baseline", (size_t[2]){0, 0}, in, &first);
+        for (size_t t = 0; t < TN_COUNT(targets); t++) {
+            size_t number[2] = {0, 1};
+            for (; number[0] < number[1]; number[0]++) {
+                DLTensor out = {.data = NULL};
+                int64_t wrong;
+                run_candidate(at->text, targets[t], number, in, &out);
+                if (tn_differences(at->dtype, first.data, out.data, at->elements, 1, &wrong) > 0)
+                    fail_msg("candidate %zu for %s of %s: element %lld", number[0], targets[t], at->text, (long long)wrong);
+                tn_tensor_free(&out);
+            }
+            assert_true(number[1] >= 2);
+        }
+        tn_tensor_free(&first);
+        for (int i = 0; i < at->ninputs; i++)
+            free(in[i].data);
+    }
+    free_test_session(s);
+}
+
 /* ---- a GPU that is a fake -------------------------------------------------------------------------------------------------------- */
 
 static const char halves[] = "graph @f(%x: bf16[128, 256], %w: bf16[256, 128]) {\n"
@@ -628,7 +722,7 @@ int main(void)
         IN_FOLDER(records_are_kept), IN_FOLDER(damaged_files_are_warnings), IN_FOLDER(a_lock_that_stays_is_a_warning), IN_FOLDER(two_processes_write_at_once),
         cmocka_unit_test(the_fastest_is_taken), IN_FOLDER(equal_kernels_are_asked_about_once), IN_FOLDER(ties_keep_the_selectors_choice),
         IN_FOLDER(candidates_at_fault_are_not_taken), IN_FOLDER(foreign_records_are_none), IN_FOLDER(a_file_pins), IN_FOLDER(wrong_pins_name_line_and_entry),
-        IN_FOLDER(kernels_are_measured_on_this_cpu), IN_FOLDER(other_machines_are_not_measured), IN_FOLDER(kernels_are_measured_on_a_gpu),
+        cmocka_unit_test(every_candidate_computes_the_same), IN_FOLDER(kernels_are_measured_on_this_cpu), IN_FOLDER(other_machines_are_not_measured), IN_FOLDER(kernels_are_measured_on_a_gpu),
         IN_FOLDER(faults_on_a_gpu_are_told),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
