@@ -157,11 +157,21 @@ static kind *kind_of(tn_tuner *t, const tn_choice *c)
     return k;
 }
 
+/* The number, in this kernel's own list, of a candidate of its kind; the selector's if it has no such. */
+static size_t own_number(const tn_choice *c, const kind *k, size_t number)
+{
+    size_t bytes = sizeof *c->candidate->value * (size_t)c->nfields;
+    for (size_t i = 0; i < c->n; i++)
+        if (!memcmp(c->candidate[i].value, k->choice.candidate[number].value, bytes))
+            return i;
+    return 0;
+}
+
 static size_t choose(void *context, const tn_choice *c)
 {
     tn_tuner *t = context;
     kind *k = kind_of(t, c);
-    return k->taken;
+    return own_number(c, k, k->taken);
 }
 
 tn_chooser tn_tuner_chooser(tn_tuner *tuner)
@@ -193,7 +203,7 @@ static size_t choose_in_round(void *context, const tn_choice *c)
     k->uses += r->number == 0;
     if (!k->number[r->number])
         k->number[r->number] = c->number;
-    return k->origin == BY_SELECTOR && r->number < k->choice.n ? r->number : k->taken;
+    return own_number(c, k, k->origin == BY_SELECTOR && r->number < k->choice.n ? r->number : k->taken);
 }
 
 static double weight(const kind *k) { return k->choice.candidate[0].ns * k->uses; }
