@@ -470,13 +470,15 @@ static void add_product(fuser *F, fuse_candidates *c, const sizes *s, const gpu_
 /* Of each tile up to the largest that the lowering has: whole sums, and if they take less time by estimate the best parts. */
 static void add_tiles(fuser *F, fuse_candidates *c, const sizes *s, bool counted, int64_t K)
 {
-    int64_t most_rows = within(pow2_ceil(s->rows), FRAGMENT, PRODUCT_FULL), most_columns = within(pow2_ceil(s->columns), FRAGMENT, s->bytes == 2 ? 2 * PRODUCT_FULL : PRODUCT_FULL);
+    int64_t most_rows = within(pow2_ceil(s->rows), FRAGMENT, PRODUCT_FULL), most_columns = within(pow2_ceil(s->columns), FRAGMENT, 2 * PRODUCT_FULL);
     gpu_product p = {.K = K, .parts = 1};
     if (s->groups && s->instruction && s->rows > FRAGMENT)
         most_rows = tn_max(most_rows, GROUP_SIDE);
     for (p.M = FRAGMENT; p.M <= most_rows; p.M *= 2)
         for (p.N = tn_min(most_columns, PRODUCT_LEAST); p.N <= most_columns; p.N *= 2) {
             gpu_product whole = p, best = {.M = 0};
+            if (p.N > PRODUCT_FULL && (p.M < PRODUCT_FULL || s->bytes != 2)) /* 64 x 256 takes 2.5 times as long as 128 x 256 */
+                continue;
             finish_tile(s, &whole);
             whole.stages = all_programs(s, &whole) <= s->wave ? stages_of(s, &whole) : 0;
             double least = product_ns(s, &whole);
