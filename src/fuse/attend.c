@@ -357,12 +357,39 @@ fuse_attention_tile fuse_cpu_attention(fuser *F, const group *g, int row)
     return t;
 }
 
+static double count_of(fuser *F, const group *g, int j)
+{
+    tn_dim d = j >= 0 ? fuse_whole_extent(F, g, j) : tn_dim_const(F->session, 1);
+    return tn_dim_is_const(d) ? (double)tn_max(d->value, 1) : 1024;
+}
+
+/* The tiles, or what the tuner takes instead. Time is estimated at a multiply-add a cycle and lane, 64 lanes a GPU's processor: kernels that take longest are tuned first. */
+static void ask_for_tiles(fuser *F, group *g, int row, fuse_attention_tile *t)
+{
+    enum { LEAST = 16, WIDEST = 256, MOST_WARPS = 8, LANES = 64 };
+    static const char *const fields[] = {"M", "N", "warps"};
+    const attention *a = g->attention;
+    const tn_tile_target *target = &F->options->target;
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    double ns = count_of(F, g, a->key) * (count_of(F, g, a->depth) + count_of(F, g, a->column));
+    for (int j = 0; j < g->ndims; j++)
+        if (!g->dim[j].fold && !g->dim[j].absorbed && j != a->column)
+            ns *= count_of(F, g, j);
+    ns /= (double)(target->gpu ? LANES * tn_max(target->wave, 1) : tn_max(target->vector_bits / 32, 1) * tn_max(target->threads, 1));
+    int64_t most_rows = tn_min(pow2_ceil((int64_t)count_of(F, g, row)), WIDEST), most_keys = tn_min(pow2_ceil((int64_t)count_of(F, g, a->key)), WIDEST);
+    fuse_add_neighbours(F, &c, (int64_t[]){t->M, t->N, t->warps}, (int64_t[]){LEAST, LEAST, 1}, (int64_t[]){most_rows, most_keys, t->warps ? MOST_WARPS : 0}, ns);
+    const int64_t *v = fuse_choose(F, g, "attention", NULL, &c)->value;
+    t->M = v[0], t->N = v[1], t->warps = (int)v[2];
+}
+
 void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)
 {
     attention *a = g->attention;
     fuse_merge_dims(F, g);
     shape x = {.row = pick_rows(F, g), .key = a->key, .depth = a->depth, .column = a->column, .sums = fuse_accumulator(a->values->result->type.dtype)};
     fuse_attention_tile tiles = fuse_for_gpu(F) ? fuse_gpu_attention(F, g, x.row) : fuse_cpu_attention(F, g, x.row);
+    if (fuse_is_asked(F))
+        ask_for_tiles(F, g, x.row, &tiles);
     x.M = tiles.M, x.N = tiles.N, x.D = tiles.D, x.C = tiles.C;
     if (tn_dtype_bits(fuse_accumulator(a->scores->op->result->type.dtype)) > tn_dtype_bits(x.sums))
         x.sums = fuse_accumulator(a->scores->op->result->type.dtype);

@@ -18,7 +18,7 @@ void fuse_add_candidate(fuser *F, fuse_candidates *c, const int64_t *values, dou
     TN_PUSH(F->arena, &c->list, one);
 }
 
-void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *most, double ns)
+void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *least, const int64_t *most, double ns)
 {
     int64_t at[TN_CHOICE_FIELDS];
     int all = 1;
@@ -30,7 +30,7 @@ void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, co
         for (int f = 0; f < c->nfields; f++, rest /= 3) {
             steps += rest % 3 > 0;
             at[f] = rest % 3 == 0 ? values[f] : rest % 3 == 1 ? values[f] / 2 : values[f] * 2;
-            there &= rest % 3 == 0 || (rest % 3 == 1 ? values[f] % 2 == 0 : at[f] <= most[f]);
+            there &= rest % 3 == 0 || (rest % 3 == 1 ? values[f] % 2 == 0 && at[f] >= least[f] : at[f] <= most[f]);
         }
         if (there)
             fuse_add_candidate(F, c, at, ns * (1 + steps / 10.0));

@@ -1062,7 +1062,7 @@ static void ask_for_tile(emitter *E, int64_t *rows, int row, int64_t *columns, i
         return;
     for (int j = 0; j < g->ndims; j++)
         ns *= (double)extent_or(g->dim[j].extent, 256);
-    fuse_add_neighbours(F, &c, (int64_t[]){*rows, *columns}, (int64_t[]){most_of(F, g, row), most_of(F, g, vector)}, ns / (double)tn_max(F->options->target.threads, 1));
+    fuse_add_neighbours(F, &c, (int64_t[]){*rows, *columns}, (int64_t[]){1, 1}, (int64_t[]){most_of(F, g, row), most_of(F, g, vector)}, ns / (double)tn_max(F->options->target.threads, 1));
     const int64_t *v = fuse_choose(F, g, tn_op_name(g->root->code), E, &c)->value;
     *rows = v[0], *columns = v[1];
 }

@@ -179,7 +179,7 @@ gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, 
     fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
     if (!fuse_is_asked(F))
         return t;
-    fuse_add_neighbours(F, &c, (int64_t[]){t.rows, t.columns, t.warps}, (int64_t[]){most_rows, most_columns, ROW_MOST_WARPS}, memory_ns(F, g));
+    fuse_add_neighbours(F, &c, (int64_t[]){t.rows, t.columns, t.warps}, (int64_t[]){1, 1, 1}, (int64_t[]){most_rows, most_columns, ROW_MOST_WARPS}, memory_ns(F, g));
     const int64_t *v = fuse_choose(F, g, tn_op_name(g->root->code), E, &c)->value;
     return (gpu_tile){v[0], v[1], (int)v[2]};
 }

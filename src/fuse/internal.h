@@ -317,8 +317,8 @@ typedef struct fuse_candidates {
 } fuse_candidates;
 bool fuse_is_asked(const fuser *F);
 void fuse_add_candidate(fuser *F, fuse_candidates *c, const int64_t *values, double ns); /* one that is there already is not added again */
-/* `values`, which take about ns, and what is one step away in any of the fields, half or twice as much, but not more than most. Nearer ones count as faster. */
-void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *most, double ns);
+/* `values`, which take about ns, and what is one step away in any of the fields, half or twice as much, from least to most. Nearer ones count as faster. */
+void fuse_add_neighbours(fuser *F, fuse_candidates *c, const int64_t *values, const int64_t *least, const int64_t *most, double ns);
 /* stem, and E if there is one already: of the kernel that is made next. */
 const tn_candidate *fuse_choose(fuser *F, group *g, const char *stem, const emitter *E, fuse_candidates *c);
 

@@ -566,9 +566,29 @@ static void run_candidate(const char *text, const char *target, size_t *number, 
 typedef struct candidate_case {
     const char *text;
     tn_dtype dtype;
-    int ninputs, rank[2];
-    int64_t size[2][3], elements; /* of the output */
+    int ninputs, rank[3];
+    int64_t size[3][4], elements; /* of the output */
 } candidate_case;
+
+/* softmax(q k^T) v, by head. */
+static const char *attention_text(tn_session *s)
+{
+    static const char wide[] = "[1, 2, 100, 150]";
+    tn_text t = {.arena = &s->arena};
+    tn_text_add(&t, "graph @f(%%q: f32[1, 2, 100, 32], %%k: f32[1, 2, 150, 32], %%v: f32[1, 2, 150, 32]) {\n");
+    tn_text_add(&t, "  %%s = dot_general %%q, %%k, lhs_batch = [0, 1], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [3] : f32%s\n", wide);
+    for (int i = 0; i < 2; i++) {
+        const char *of = i ? "e" : "s", *op = i ? "add" : "maximum", *to = i ? "n" : "m";
+        tn_text_add(&t, "  %%z%d = constant dense<%s> : f32[]\n  %%r%d = reduce %%%s, %%z%d, dimensions = [3] : f32[1, 2, 100] {\n  ^(%%a: f32[], %%b: f32[]):\n"
+                        "    %%c = %s %%a, %%b : f32[]\n    return %%c\n  }\n", i, i ? "0.0" : "-inf", i, of, i, op);
+        tn_text_add(&t, "  %%%s = broadcast_in_dim %%r%d, shape = %s, broadcast_dimensions = [0, 1, 2] : f32%s\n", to, i, wide, wide);
+        if (!i)
+            tn_text_add(&t, "  %%d = subtract %%s, %%m : f32%s\n  %%e = exponential %%d : f32%s\n", wide, wide);
+    }
+    tn_text_add(&t, "  %%w = divide %%e, %%n : f32%s\n", wide);
+    tn_text_add(&t, "  %%y = dot_general %%w, %%v, lhs_batch = [0, 1], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [2] : f32[1, 2, 100, 32]\n  return %%y\n}\n");
+    return t.at;
+}
 
 static void every_candidate_computes_the_same(void **state)
 {
@@ -590,10 +610,11 @@ static void every_candidate_computes_the_same(void **state)
          TN_F32, 1, {2}, {{300, 70}}, 70},
         {tn_format(&s->arena, "graph @f(%%x: f32[6, 90, 70]) {\n  %%z = constant dense<0.0> : f32[]\n  %%s = reduce %%x, %%z, dimensions = [0, 2] : f32[90] %s  return %%s\n}\n", sum),
          TN_F32, 1, {3}, {{6, 90, 70}}, 90},
+        {attention_text(s), TN_F32, 3, {4, 4, 4}, {{1, 2, 100, 32}, {1, 2, 150, 32}, {1, 2, 150, 32}}, 2 * 100 * 32},
     };
     for (size_t c = 0; c < TN_COUNT(cases); c++) {
         const candidate_case *at = &cases[c];
-        DLTensor in[2] = {{0}}, first = {.data = NULL};
+        DLTensor in[3] = {{0}}, first = {.data = NULL};
         for (int i = 0; i < at->ninputs; i++) {
             int64_t n = 1;
             for (int d = 0; d < at->rank[i]; d++)
