@@ -529,6 +529,23 @@ gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype 
     return p;
 }
 
+gpu_product fuse_gpu_choose_vector(fuser *F, group *g, const char *stem, int kept, int k, tn_dtype type, bool along_k)
+{
+    static const char *const fields[] = {"N", "K", "warps"};
+    gpu_product p = fuse_gpu_vector(F, g, kept, k, type, along_k);
+    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    tn_dim en = kept >= 0 ? fuse_whole_extent(F, g, kept) : tn_dim_const(F->session, 1), ek = fuse_whole_extent(F, g, k);
+    int64_t columns = known(en) ? known(en) : LARGE, depth = known(ek) ? known(ek) : LARGE;
+    if (!fuse_is_asked(F))
+        return p;
+    fuse_add_neighbours(F, &c, (int64_t[]){p.N, p.K, p.warps}, (int64_t[]){1, 1, 1}, (int64_t[]){pow2_ceil(columns), pow2_ceil(depth), 2 * VECTOR_WARPS}, memory_ns(F, g));
+    const int64_t *v = fuse_choose(F, g, stem, NULL, &c)->value;
+    int64_t strips = tn_ceildiv(depth, v[1]);
+    p.N = v[0], p.K = v[1], p.warps = (int)v[2];
+    p.parts = tn_ceildiv(strips, tn_ceildiv(strips, tn_min(p.parts, strips)));
+    return p;
+}
+
 gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts)
 {
     tn_dim d = vector >= 0 ? fuse_whole_extent(F, g, vector) : tn_dim_const(F->session, 1);

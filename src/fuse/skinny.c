@@ -167,7 +167,7 @@ void product_emit_vector(fuser *F, tn_steps *steps, product *p)
     int matrix;
     bool along_k;
     int kept = matrix_of(F, p, &matrix, &along_k);
-    gpu_product tiles = fuse_gpu_vector(F, g, kept, x->k, (matrix ? &p->right : &p->left)->value->type.dtype, along_k);
+    gpu_product tiles = fuse_gpu_choose_vector(F, g, "vector", kept, x->k, (matrix ? &p->right : &p->left)->value->type.dtype, along_k);
     bool two = tiles.N > 1;
     x->K = tiles.K;
     emitter *E = emitter_new(F, g, "vector");

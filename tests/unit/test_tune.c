@@ -601,6 +601,10 @@ static void every_candidate_computes_the_same(void **state)
          "  return %p\n}\n", TN_F32, 2, {2, 2}, {{70, 150}, {150, 90}}, 70 * 90},
         {"graph @f(%x: bf16[40, 300], %w: bf16[300, 200]) {\n  %p = dot_general %x, %w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : bf16[40, 200]\n"
          "  return %p\n}\n", TN_BF16, 2, {2, 2}, {{40, 300}, {300, 200}}, 40 * 200},
+        {"graph @f(%x: f32[1, 900], %w: f32[900, 200]) {\n  %p = dot_general %x, %w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0] : f32[1, 200]\n"
+         "  return %p\n}\n", TN_F32, 2, {2, 2}, {{1, 900}, {900, 200}}, 200},
+        {"graph @f(%x: f32[1, 900], %w: f32[200, 900]) {\n  %p = dot_general %x, %w, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1] : f32[1, 200]\n"
+         "  return %p\n}\n", TN_F32, 2, {2, 2}, {{1, 900}, {200, 900}}, 200},
         {"graph @f(%x: f32[9, 1000], %y: f32[9, 1000]) {\n  %p = add %x, %y : f32[9, 1000]\n  return %p\n}\n", TN_F32, 2, {2, 2}, {{9, 1000}, {9, 1000}}, 9000},
         {"graph @f(%x: f32[100, 130]) {\n  %p = transpose %x, permutation = [1, 0] : f32[130, 100]\n  return %p\n}\n", TN_F32, 1, {2}, {{100, 130}}, 13000},
         {tn_format(&s->arena, "graph @f(%%x: f32[50, 700]) {\n  %%z = constant dense<0.0> : f32[]\n  %%s = reduce %%x, %%z, dimensions = [1] : f32[50] %s"
