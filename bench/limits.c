@@ -42,15 +42,9 @@ static void add_sample(samples *s, double seconds)
         s->at[s->n++] = seconds;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(samples *s)
 {
-    qsort(s->at, (size_t)s->n, sizeof s->at[0], by_value);
+    qsort(s->at, (size_t)s->n, sizeof s->at[0], tn_by_value);
     return s->at[s->n / 2];
 }
 

@@ -37,7 +37,7 @@ static tn_status measure(cli *c, tn_context *context, const DLTensor *inputs, si
         tn_profile_start(context, 1);
     if (status == TN_OK)
         status = run_for(context, inputs, ninputs, outputs, noutputs, c->seconds, times, &m->runs);
-    qsort(times, m->runs, sizeof *times, cli_by_value);
+    qsort(times, m->runs, sizeof *times, tn_by_value);
     m->least = times[0];
     m->median = times[m->runs / 2];
     free(times);

@@ -42,7 +42,6 @@ int cli_kernel(cli *c);
 int cli_fail(cli *c, tn_status status);
 /* `text` as a JSON string to standard output. */
 void cli_print_json_text(const char *text);
-int cli_by_value(const void *a, const void *b); /* doubles, for qsort */
 /* Loads c->file, with --dim. */
 tn_status cli_load(cli *c, tn_network **out);
 tn_compile_options cli_compile_options(cli *c);

@@ -83,12 +83,6 @@ void cli_progress_end(cli *c)
     tn_session_progress(c->session, NULL, NULL);
 }
 
-int cli_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void cli_print_json_text(const char *text)
 {
     putchar('"');

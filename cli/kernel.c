@@ -488,7 +488,7 @@ static tn_status measure(kernel_run *r, double *samples, times *out)
             TN_TRY(launch(r));
         samples[out->samples] = (tn_seconds() - start) / (double)out->launches;
     }
-    qsort(samples, out->samples, sizeof *samples, cli_by_value);
+    qsort(samples, out->samples, sizeof *samples, tn_by_value);
     out->least = samples[0];
     out->median = samples[out->samples / 2];
     return TN_OK;
@@ -500,7 +500,7 @@ static tn_status measure_gpu(kernel_run *r, double *samples, times *out)
     TN_TRY(move_to_gpu(r));
     TN_TRY(cli_gpu_measure(r->c->session, r->gpu, launch, r, r->c->seconds, samples, MOST_GPU_SAMPLES, &out->samples));
     out->launches = 1;
-    qsort(samples, out->samples, sizeof *samples, cli_by_value);
+    qsort(samples, out->samples, sizeof *samples, tn_by_value);
     out->least = samples[0];
     out->median = samples[out->samples / 2];
     return TN_OK;

@@ -265,6 +265,7 @@ bool tn_write_all(int fd, const char *data, size_t size); /* to an open file; fa
 
 int tn_cpu_count(void);      /* CPUs this process may use: affinity and cgroup quota, at least 1 */
 double tn_seconds(void);     /* monotonic clock */
+int tn_by_value(const void *a, const void *b); /* doubles, for qsort: the middle one is the median */
 size_t tn_peak_rss(void);    /* bytes, peak resident set of this process */
 /* Runs fn(context, i) for i in [0, n) on up to `threads` threads, in any order; returns when all are done. */
 void tn_parallel_for(int threads, size_t n, void (*fn)(void *context, size_t i), void *context);

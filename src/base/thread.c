@@ -123,6 +123,12 @@ double tn_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+int tn_by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 /* From /proc first: getrusage keeps the peak of the program that was replaced by exec. */
 size_t tn_peak_rss(void)
 {

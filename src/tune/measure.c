@@ -416,17 +416,11 @@ static bool make_results(measuring *m)
     return m->expected && m->found;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void finish_variant(variant *v)
 {
     if (v->out->fault || v->n == 0)
         return;
-    qsort(v->sample, (size_t)v->n, sizeof *v->sample, by_value);
+    qsort(v->sample, (size_t)v->n, sizeof *v->sample, tn_by_value);
     v->out->ns = v->n % 2 ? v->sample[v->n / 2] : (v->sample[v->n / 2 - 1] + v->sample[v->n / 2]) / 2;
 }
 
