@@ -285,6 +285,38 @@ static void tune_kind(tn_tuner *t, kind *k, const tn_program *programs, double s
     keep(t, k, measured, n, at);
 }
 
+/* A program a round, as many as the kernel with most candidates wants. */
+static tn_status make_programs(tn_tuner *t, const tn_graph *graph, const tn_fuse_options *options, tn_program *programs)
+{
+    size_t rounds = 1;
+    for (size_t r = 0; r < rounds; r++) {
+        round one = {t, r};
+        tn_fuse_options asked = *options;
+        asked.chooser = (tn_chooser){choose_in_round, &one};
+        TN_TRY(tn_fuse(t->session, tn_graph_clone(t->session, graph), &asked, &programs[r]));
+        for (size_t i = 0; r == 0 && i < t->kinds.len; i++) {
+            const kind *k = tn_map_value(&t->kinds, i);
+            if (k->origin == BY_SELECTOR && k->choice.n > rounds)
+                rounds = k->choice.n < CANDIDATES ? k->choice.n : CANDIDATES;
+        }
+    }
+    return TN_OK;
+}
+
+/* Kernels that nothing is known of yet, those that take longest first. */
+static size_t find_unknown(const tn_tuner *t, kind **order)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->kinds.len; i++) {
+        kind *k = tn_map_value(&t->kinds, i);
+        if (k->origin == BY_SELECTOR)
+            order[n++] = k;
+    }
+    if (n)
+        qsort(order, n, sizeof *order, by_weight);
+    return n;
+}
+
 tn_status tn_tune(tn_tuner *t, const tn_graph *graph, const tn_fuse_options *options)
 {
     tn_session *session = t->session;
@@ -295,38 +327,16 @@ tn_status tn_tune(tn_tuner *t, const tn_graph *graph, const tn_fuse_options *opt
         tn_warning(session, TN_NO_LOC, "nothing is tuned: %s", refusal);
     if (refusal || t->options.seconds <= 0)
         return TN_OK;
-    size_t rounds = 1, left = 0, n = 0;
-    for (size_t r = 0; r < rounds; r++) {
-        round one = {t, r};
-        tn_fuse_options asked = *options;
-        asked.chooser = (tn_chooser){choose_in_round, &one};
-        TN_TRY(tn_fuse(session, tn_graph_clone(session, graph), &asked, &programs[r]));
-        for (size_t i = 0; r == 0 && i < t->kinds.len; i++) {
-            const kind *k = tn_map_value(&t->kinds, i);
-            if (k->origin == BY_SELECTOR && k->choice.n > rounds)
-                rounds = k->choice.n < CANDIDATES ? k->choice.n : CANDIDATES;
-        }
-    }
+    TN_TRY(make_programs(t, graph, options, programs));
     kind **order = TN_NEW_ARRAY(&session->arena, kind *, t->kinds.len + 1);
-    for (size_t i = 0; i < t->kinds.len; i++) {
-        kind *k = tn_map_value(&t->kinds, i);
-        if (k->origin == BY_SELECTOR)
-            order[n++] = k;
-    }
-    if (n)
-        qsort(order, n, sizeof *order, by_weight);
-    for (size_t i = 0; i < n; i++) {
-        double seconds = end - tn_seconds();
-        if (i > 0 && seconds <= 0) {
-            left = n - i;
-            break;
-        }
-        tune_kind(t, order[i], programs, seconds);
+    size_t n = find_unknown(t, order), done = 0;
+    for (double left = t->options.seconds; done < n && (done == 0 || left > 0); left = end - tn_seconds()) {
+        tune_kind(t, order[done++], programs, left);
         if (session->progress)
-            session->progress(session->progress_context, "tune", i + 1, n);
+            session->progress(session->progress_context, "tune", done, n);
     }
-    if (left)
-        tn_note(session, TN_NO_LOC, "the time for tuning was over before %zu of %zu kernels; another run goes on with them", left, n);
+    if (done < n)
+        tn_note(session, TN_NO_LOC, "the time for tuning was over before %zu of %zu kernels; another run goes on with them", n - done, n);
     return TN_OK;
 }
 
