@@ -89,9 +89,15 @@ tn_status cli_pb_write(tn_session *session, const char *path, const DLTensor *te
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------------ */
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
 static tn_status read_tensor(cli *c, const char *path, const tn_value_info *info, cli_tensor *out)
 {
-    return cli_ends_with(path, ".pb") ? cli_pb_read(c->session, path, out) : cli_npy_read(c->session, path, info->dtype, out);
+    return ends_with(path, ".pb") ? cli_pb_read(c->session, path, out) : cli_npy_read(c->session, path, info->dtype, out);
 }
 
 /* An input by its name, or by its number if no name fits. */
@@ -173,9 +179,40 @@ static tn_status one_input(cli *c, const tn_network *network, size_t i, cli_tens
     return random_input(c, &info, i, out);
 }
 
+typedef struct wanted_symbol {
+    const char *name;
+    bool found;
+} wanted_symbol;
+
+static void look_at_symbol(void *context, tn_dim symbol)
+{
+    wanted_symbol *w = context;
+    w->found |= !strcmp(symbol->name, w->name);
+}
+
+/* Every --size must name a dimension of an input. */
+static tn_status check_sizes(cli *c, const tn_network *network)
+{
+    for (size_t k = 0; k < c->sizes.len; k++) {
+        wanted_symbol wanted = {c->sizes.at[k].name, false};
+        for (size_t i = 0; i < tn_input_count(network); i++) {
+            tn_value_info info;
+            tn_dim dim;
+            tn_input_info(network, i, &info);
+            for (int d = 0; d < info.rank; d++)
+                if (info.dim[d] < 0 && tn_dim_parse(c->session, info.dim_text[d], &dim))
+                    tn_dim_symbols(dim, look_at_symbol, &wanted);
+        }
+        if (!wanted.found)
+            return tn_error(c->session, TN_USAGE, TN_NO_LOC, "--size=%s: no input has a dimension of that name; `tenon info` lists them", wanted.name);
+    }
+    return TN_OK;
+}
+
 tn_status cli_inputs(cli *c, const tn_network *network, cli_tensor **out)
 {
     size_t n = tn_input_count(network);
+    TN_TRY(check_sizes(c, network));
     for (size_t k = 0; k < c->inputs.len; k++)
         if (find_input(network, c->inputs.at[k].name) == SIZE_MAX)
             return tn_error(c->session, TN_USAGE, TN_NO_LOC, "the network has no input '%s'; `tenon info` lists them", c->inputs.at[k].name);

@@ -1,5 +1,6 @@
 /* Sessions and diagnostics. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/internal.h"
 
@@ -55,9 +56,21 @@ typedef struct option_call {
     const char *name, *value;
 } option_call;
 
+/* Their values are looked at by what uses them (compile.c). */
+static const char *const option_names[] = {"matmul-precision", "numerics", "schedule", "tune", "tune-sizes"};
+
 static tn_status set_option(void *argument)
 {
     option_call *c = argument;
+    size_t known = 0;
+    while (known < TN_COUNT(option_names) && strcmp(option_names[known], c->name))
+        known++;
+    if (known == TN_COUNT(option_names)) {
+        tn_text names = {.arena = &c->session->arena};
+        for (size_t i = 0; i < TN_COUNT(option_names); i++)
+            tn_text_add(&names, "%s%s", i ? ", " : "", option_names[i]);
+        return tn_error(c->session, TN_USAGE, TN_NO_LOC, "no option is called '%s'; there are %s", c->name, names.at);
+    }
     const char *value = tn_intern_z(c->session, c->value);
     *tn_map_at_str(&c->session->options, c->name) = (void *)(uintptr_t)value;
     return TN_OK;

@@ -82,6 +82,16 @@ static tn_status lower_kernel(tn_exec *exec, const tn_exec_options *options, tn_
     return TN_OK;
 }
 
+/* Lowerings of graph kernels know no node. */
+static void name_nodes(tn_session *session, size_t first, const tn_exec_step *step)
+{
+    for (size_t i = first; i < session->diags.len && step->step->ops.len; i++)
+        if (!session->diags.at[i].loc.node) {
+            session->diags.at[i].loc = step->step->ops.at[0]->loc;
+            session->diags.at[i].loc.node = step->nodes;
+        }
+}
+
 tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options)
 {
     tn_session *session = exec->session;
@@ -95,7 +105,9 @@ tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options)
         const char *text = canonical_text(session, step->step->kernel);
         uintptr_t known = (uintptr_t)tn_map_get_str(&seen, text);
         if (!known) {
+            size_t before = session->diags.len;
             tn_status status = lower_kernel(exec, options, step->step->kernel);
+            name_nodes(session, before, step);
             if (status != TN_OK && (status != TN_UNSUPPORTED || session->errors == errors))
                 return status;
             known = exec->kernels.len;

@@ -1319,7 +1319,7 @@ static void make_graph(maker *k, tn_session *session, uint64_t seed)
         new_input(k, TN_F32, 1, &k->symbol[i], 0); /* gives the symbol its value */
     for (int inputs = 0; inputs < 2 || k->nvalues == 0; inputs++)
         make_input(k);
-    int64_t steps = one_in(k, 4) ? 40 + below(k, 40) : 4 + below(k, 20);
+    int64_t steps = one_in(k, 12) ? 40 + below(k, 40) : one_in(k, 3) ? 4 + below(k, 20) : 2 + below(k, 6);
     /* some graphs are of few kinds of operation, so that these meet often */
     int64_t few = one_in(k, 3) ? 3 + below(k, 5) : (int64_t)TN_COUNT(recipes), start = below(k, (int64_t)TN_COUNT(recipes));
     for (int64_t i = 0; i < steps && k->nvalues < R_VALUES - 12; i++)

@@ -1,11 +1,11 @@
-/* Random graphs, compiled and run, against the reference interpreter.
+/* Random graphs, compiled and run, against the reference interpreter, in the three modes of numerics.
  *
- * Every graph runs in processes of its own, so that a crash is a finding like any other. When a graph fails it is made smaller (values become
- * inputs that carry what the reference found) and printed as text, with the ways of compiling it that fail.
+ * Processes of their own go through them, a batch each, so that a crash is a finding like any other. When a graph fails it is made smaller (values
+ * become inputs that carry what the reference found) and printed as text, with the ways of compiling it that fail.
  *
- *   TENON_RANDOM_SECONDS  how long to go on; default 40
- *   TENON_RANDOM_SEED     the first seed; default 1
- *   TENON_RANDOM_COUNT    how many seeds at most */
+ *   TENON_RANDOM_COUNT    how many seeds; default 10000
+ *   TENON_RANDOM_SEED     the first of them; default 1
+ *   TENON_RANDOM_SECONDS  stop after so long, whatever is left; default: never */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -23,9 +23,12 @@ typedef struct way {
     bool fuse;
     int threads;
     const char *tiles; /* the machine that kernels are made for, if another: a GPU's tiles mean the same on a CPU */
+    tn_numerics numerics;
 } way;
 
-enum { MOST_WAYS = 15 };
+static const char *const numerics_names[] = {[TN_NUMERICS_PARITY] = "parity", [TN_NUMERICS_STRICT] = "strict", [TN_NUMERICS_FAST] = "fast"};
+
+enum { MOST_WAYS = 24 };
 typedef struct ways {
     way at[MOST_WAYS];
     int n;
@@ -189,9 +192,9 @@ typedef struct compiled {
 static tn_status compile(tn_session *session, tn_graph *graph, const way *how, compiled *out)
 {
     const tn_machine *machine = tn_machine_find(how->machine);
-    tn_opt_options opt = {.verify = true};
+    tn_opt_options opt = {.verify = true, .numerics = how->numerics};
     TN_TRY(tn_opt_run(session, graph, how->passes, &opt));
-    tn_fuse_options fuse = {.target = tn_machine_tile_target(how->tiles ? tn_machine_find(how->tiles) : machine, how->threads), .no_fusion = !how->fuse};
+    tn_fuse_options fuse = {.target = tn_machine_tile_target(how->tiles ? tn_machine_find(how->tiles) : machine, how->threads), .no_fusion = !how->fuse, .numerics = how->numerics};
     TN_TRY(tn_fuse_check(graph));
     TN_TRY(tn_fuse(session, graph, &fuse, &out->program));
     tn_exec_options options = {.machine = machine, .threads = how->threads, .level = 1, .verify = true};
@@ -244,10 +247,18 @@ static verdict check_here(const part *p, const way *how, message *why)
     return result;
 }
 
+enum { SECONDS_EACH = 30 };
+
+static void default_signals(void) /* cmocka takes them */
+{
+    static const int taken[] = {SIGABRT, SIGSEGV, SIGFPE, SIGILL, SIGBUS};
+    for (size_t i = 0; i < TN_COUNT(taken); i++)
+        signal(taken[i], SIG_DFL);
+}
+
 /* The same in a process of its own. */
 static verdict check(const part *p, const way *how, message *why, bool quiet)
 {
-    enum { SECONDS = 30 };
     message *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(shared != MAP_FAILED);
     fflush(NULL);
@@ -255,12 +266,8 @@ static verdict check(const part *p, const way *how, message *why, bool quiet)
     if (child == 0) {
         if (quiet)
             freopen("/dev/null", "w", stderr);
-        signal(SIGABRT, SIG_DFL); /* cmocka takes them */
-        signal(SIGSEGV, SIG_DFL);
-        signal(SIGFPE, SIG_DFL);
-        signal(SIGILL, SIG_DFL);
-        signal(SIGBUS, SIG_DFL);
-        alarm(SECONDS);
+        default_signals();
+        alarm(SECONDS_EACH);
         _exit((int)check_here(p, how, shared));
     }
     int state = 0;
@@ -385,7 +392,7 @@ static void report(part *p, const ways *all, const way *how, uint64_t seed, verd
     for (int i = 0; i < all->n; i++) {
         message why = {{0}};
         verdict v = check(p, &all->at[i], &why, wanted != CRASHED);
-        printf("  %s%s, passes %s, %s: %s%s%s\n", all->at[i].machine, all->at[i].tiles ? " with tiles of a GPU" : "", all->at[i].passes ? all->at[i].passes : "default",
+        printf("  %s%s, %s, passes %s, %s: %s%s%s\n", all->at[i].machine, all->at[i].tiles ? " with tiles of a GPU" : "", numerics_names[all->at[i].numerics], all->at[i].passes ? all->at[i].passes : "default",
                all->at[i].fuse ? "fused" : "one kernel an operation", verdict_names[v], *why.text ? ": " : "", why.text);
     }
     fflush(stdout);
@@ -394,36 +401,69 @@ static void report(part *p, const ways *all, const way *how, uint64_t seed, verd
 /* ---- the test -------------------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct tally {
+    uint64_t seed; /* that is looked at */
     int graphs, refused, failed;
 } tally;
 
-static void one_graph(uint64_t seed, const ways *all, tally *t)
+enum { BATCH = 64 };
+
+static void one_graph(uint64_t seed, const ways *all, tally *t, verdict (*check_one)(const part *p, const way *how, message *why))
 {
     tn_session *session = tn_session_new();
     maker *k = TN_NEW(&session->arena, maker);
     make_graph(k, session, seed);
     part p = {.k = k};
+    t->seed = seed;
     if (output_count(k) && find_expected(&p) == TN_OK) {
         p.cut = TN_NEW_ARRAY(&session->arena, bool, k->graph->next_id + 1);
         message why = {{0}};
         const way *how = &all->at[seed % (uint64_t)all->n];
-        verdict v = check(&p, how, &why, true);
+        verdict v = check_one(&p, how, &why);
         t->graphs++;
         if (v == REFUSED) {
             t->refused++;
             printf("seed %llu is refused: %s\n", (unsigned long long)seed, why.text);
         } else if (v != SAME) {
             t->failed++;
-            report(&p, all, how, seed, v);
+            if (check_one != check_here)
+                report(&p, all, how, seed, v);
         }
     }
     tn_session_free(session);
+}
+
+static verdict check_apart(const part *p, const way *how, message *why) { return check(p, how, why, true); }
+
+/* Seeds from `first` on in one process, until one fails. True: all are done. */
+static bool run_batch(uint64_t first, uint64_t count, const ways *all, tally *t)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        default_signals();
+        for (uint64_t seed = first; seed < first + count && !t->failed; seed++) {
+            alarm(SECONDS_EACH);
+            one_graph(seed, all, t, check_here);
+        }
+        fflush(stdout);
+        _exit(t->failed);
+    }
+    int state = 0;
+    waitpid(child, &state, 0);
+    return WIFEXITED(state) && WEXITSTATUS(state) == 0;
 }
 
 static double number_from(const char *name, double otherwise)
 {
     const char *text = getenv(name);
     return text ? strtod(text, NULL) : otherwise;
+}
+
+static void add_way(ways *all, way how)
+{
+    assert_true(all->n < MOST_WAYS);
+    all->at[all->n++] = how;
 }
 
 static ways possible_ways(void)
@@ -435,11 +475,12 @@ static ways possible_ways(void)
         const tn_machine *m = tn_machine_find(machines[i]);
         if (!m || tn_machine_refusal(&arena, m))
             continue;
-        all.at[all.n++] = (way){machines[i], NULL, true, 2, NULL};
-        all.at[all.n++] = (way){machines[i], "canonicalize", true, 1, NULL};
-        all.at[all.n++] = (way){machines[i], "canonicalize", false, 1, NULL};
-        all.at[all.n++] = (way){machines[i], NULL, true, 2, "sm_90a"};
-        all.at[all.n++] = (way){machines[i], "canonicalize", false, 1, "sm_90a"};
+        for (tn_numerics numerics = TN_NUMERICS_PARITY; numerics <= TN_NUMERICS_FAST; numerics++) {
+            add_way(&all, (way){machines[i], NULL, true, 2, NULL, numerics});
+            add_way(&all, (way){machines[i], NULL, true, 1, "sm_90a", numerics});
+        }
+        add_way(&all, (way){machines[i], "canonicalize", true, 1, NULL, TN_NUMERICS_PARITY});
+        add_way(&all, (way){machines[i], "canonicalize", false, 1, i % 2 ? NULL : "sm_90a", TN_NUMERICS_STRICT});
     }
     tn_arena_free(&arena);
     return all;
@@ -449,14 +490,28 @@ static void compiled_graphs_agree_with_the_reference(void **state)
 {
     (void)state;
     ways all = possible_ways();
-    tally t = {0};
-    double end = tn_seconds() + number_from("TENON_RANDOM_SECONDS", 40);
-    uint64_t first = (uint64_t)number_from("TENON_RANDOM_SEED", 1), count = (uint64_t)number_from("TENON_RANDOM_COUNT", 1e9);
-    for (uint64_t seed = first; seed < first + count && tn_seconds() < end && t.failed < 10; seed++)
-        one_graph(seed, &all, &t);
-    printf("%d graphs, %d refused, %d failed\n", t.graphs, t.refused, t.failed);
-    assert_int_equal(t.failed, 0);
-    assert_true(t.refused * 20 <= t.graphs + 20);
+    tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), found = {0};
+    assert_true(t != MAP_FAILED);
+    double end = tn_seconds() + number_from("TENON_RANDOM_SECONDS", 1e9);
+    uint64_t seed = (uint64_t)number_from("TENON_RANDOM_SEED", 1), last = seed + (uint64_t)number_from("TENON_RANDOM_COUNT", 10000);
+    while (seed < last && tn_seconds() < end && found.failed < 10) {
+        *t = (tally){.seed = seed};
+        bool done = run_batch(seed, last - seed < BATCH ? last - seed : BATCH, &all, t);
+        found.graphs += t->graphs - t->failed;
+        found.refused += t->refused;
+        seed = t->seed;
+        if (!done) {
+            int failed = found.failed;
+            one_graph(seed, &all, &found, check_apart);
+            if (found.failed == failed && ++found.failed)
+                printf("seed %llu fails only behind others of its batch\n", (unsigned long long)seed);
+        }
+        seed++;
+    }
+    munmap(t, sizeof *t);
+    printf("%d graphs, %d refused, %d failed\n", found.graphs, found.refused, found.failed);
+    assert_int_equal(found.failed, 0);
+    assert_true(found.refused * 20 <= found.graphs + 20);
 }
 
 int main(void)

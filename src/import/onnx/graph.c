@@ -487,8 +487,8 @@ static bool read_graph_inputs(onnx_ctx *c, const onnx_graph *graph, tn_graph *ou
         tn_type type;
         if (is_initializer(c, name))
             continue;
-        if (!onnx_info_type(c, loc, graph->input.at[i], name, &type) ||
-            !define(c, loc, name, tn_graph_input(out, name, &type)))
+        tn_value *input = onnx_info_type(c, loc, graph->input.at[i], name, &type) ? tn_graph_input(out, name, &type) : NULL;
+        if (!input || !define(c, loc, name, input))
             return false;
     }
     return true;
