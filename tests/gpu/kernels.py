@@ -159,6 +159,15 @@ def matmul_precise(a_ptr, b_ptr, c_ptr, M, N, K, B_K, B_N, BM: tl.constexpr, BN:
 
 
 @triton.jit
+def in_turns(head, CAUSAL: tl.constexpr):
+    """This program's block. Where blocks differ in what they have to do, the other way round for every second head, so that CTAs that walk many programs get alike."""
+    block = tl.program_id(0)
+    if CAUSAL:
+        block = tl.where(head % 2 == 0, block, tl.num_programs(0) - 1 - block)
+    return block
+
+
+@triton.jit
 def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, length, MASKED: tl.constexpr, BLOCK_N: tl.constexpr):
     """Over the keys [first, end): maxima, sums of weights and of values so far."""
     for start in range(first, end, BLOCK_N):
@@ -183,7 +192,7 @@ def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, lengt
 def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """o = softmax(q k^T scale) v of [heads, length, HEAD], and for the way back lse: logarithms to base 2 of the sums of exponents. BLOCK_N divides BLOCK_M."""
     head = tl.program_id(1)
-    first_row = tl.program_id(0) * BLOCK_M
+    first_row = in_turns(head, CAUSAL) * BLOCK_M
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
@@ -205,13 +214,15 @@ def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.const
 
 
 @triton.jit
-def attention_delta(o_ptr, do_ptr, delta_ptr, n, HEAD: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of o do along rows of HEAD elements."""
+def attention_delta(o_ptr, do_ptr, delta_ptr, sum_ptr, n, HEAD: tl.constexpr, BLOCK: tl.constexpr, CLEAR: tl.constexpr):
+    """Sums of o do along rows of HEAD elements; zeros for what attention_back adds up."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = rows[:, None].to(tl.int64) * HEAD + tl.arange(0, HEAD)[None, :]
     o = tl.load(o_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
     do = tl.load(do_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
     tl.store(delta_ptr + rows, tl.sum(o * do, axis=1), mask=rows < n)
+    if CLEAR:
+        tl.store(sum_ptr + at, tl.zeros([BLOCK, HEAD], dtype=tl.float32), mask=rows[:, None] < n)
 
 
 @triton.jit
@@ -219,7 +230,7 @@ def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr
                  BLOCK_N: tl.constexpr):
     """The way back to k and v, by blocks of keys. Scores lie turned, so that weights are left factors where they are computed."""
     head = tl.program_id(1)
-    first_key = tl.program_id(0) * BLOCK_N
+    first_key = in_turns(head, CAUSAL) * BLOCK_N
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
@@ -253,7 +264,7 @@ def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, 
                 BLOCK_N: tl.constexpr):
     """The way back to q, by blocks of rows."""
     head = tl.program_id(1)
-    first_row = tl.program_id(0) * BLOCK_M
+    first_row = in_turns(head, CAUSAL) * BLOCK_M
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
@@ -277,3 +288,46 @@ def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, 
         ds = p * (tl.dot(do, v.T) - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq_desc.store([first_row, 0], (dq * scale).to(dq_ptr.dtype.element_ty))
+
+
+@triton.jit
+def attention_back(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, sum_ptr, dk_ptr, dv_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr,
+                   BLOCK_N: tl.constexpr):
+    """The way back at once, by blocks of keys: what each adds to q's derivatives it adds to sums in f32, which start at 0."""
+    head = tl.program_id(1)
+    first_key = in_turns(head, CAUSAL) * BLOCK_N
+    base = head.to(tl.int64) * length * HEAD
+    q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
+    k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    v_desc = tl.make_tensor_descriptor(v_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    dk_desc = tl.make_tensor_descriptor(dk_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    dv_desc = tl.make_tensor_descriptor(dv_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
+    cols = first_key + tl.arange(0, BLOCK_N)
+    d = tl.arange(0, HEAD)
+    k = k_desc.load([first_key, 0])
+    v = v_desc.load([first_key, 0])
+    dk = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
+    dv = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
+    for start in range(first_key // BLOCK_M * BLOCK_M if CAUSAL else 0, length, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        q = q_desc.load([start, 0])
+        do = do_desc.load([start, 0])
+        lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
+        p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
+        if CAUSAL:
+            p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
+        delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = (p * (tl.dot(v, do.T) - delta[None, :])).to(q.dtype)
+        dq = tl.dot(k.T, ds)
+        dk = tl.dot(ds, q, dk)
+        tl.atomic_add(sum_ptr + base + rows[None, :] * HEAD + d[:, None], dq, mask=rows[None, :] < length, sem="relaxed")
+    dk_desc.store([first_key, 0], (dk * scale).to(dk_ptr.dtype.element_ty))
+    dv_desc.store([first_key, 0], dv.to(dv_ptr.dtype.element_ty))
+
+
+@triton.jit
+def scaled(x_ptr, out_ptr, scale, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, (tl.load(x_ptr + at, mask=at < n) * scale).to(out_ptr.dtype.element_ty), mask=at < n)

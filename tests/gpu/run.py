@@ -301,20 +301,26 @@ class Attention(Row):
 
 class AttentionBack(Attention):
     """The way back of the same: of what the forward pass keeps, and of the outputs' derivatives."""
-    odd = [(1, 2), (2, 33), (3, 200), (2, 513)]
+    odd = [(1, 17), (2, 33), (3, 200), (2, 513)]
 
     def make(self, size, dtype):
         tensors = [random(*size, self.head, dtype=dtype) for _ in range(4)]
         out, lse = Attention.reference(self, tensors, size)
-        return tensors + [out.to(dtype), lse.float(), poisoned(*size, dtype=F32)], [poisoned(*size, self.head, dtype=dtype) for _ in range(3)]
+        return tensors + [out.to(dtype), lse.float(), poisoned(*size, dtype=F32), poisoned(*size, self.head, dtype=F32)], [poisoned(*size, self.head, dtype=dtype) for _ in range(3)]
 
-    def launch(self, k, i, o, size, rows=(128, 64, 8), keys=(64, 128, 8)):
-        q, key, value, do, out, lse, delta = i
+    def launch(self, k, i, o, size, rows=(128, 128, 8), keys=None, once=False):
+        """By blocks of keys and then of rows, seven products a pair of blocks; or at once, five, with q's sums in memory, in f32: `once`."""
+        q, key, value, do, out, lse, delta, sums = i
         heads, length = size
-        constants = dict(HEAD=self.head, CAUSAL=self.causal)
-        k.attention_delta[(cdiv(heads * length, 64),)](out, do, delta, heads * length, HEAD=self.head, BLOCK=64)
-        common = q, key, value, do, lse, delta
-        k.attention_kv[(cdiv(length, keys[1]), heads)](*common, *o[1:], self.scale, length, **constants, BLOCK_M=keys[0], BLOCK_N=keys[1], num_warps=keys[2])
+        n, constants, common = heads * length, dict(HEAD=self.head, CAUSAL=self.causal), (q, key, value, do, lse, delta)
+        keys = keys or ((64, 128, 8) if self.head == 128 else (128, 128, 8))
+        k.attention_delta[(cdiv(n, 64),)](out, do, delta, sums, n, HEAD=self.head, BLOCK=64, CLEAR=once)
+        blocks = dict(BLOCK_M=keys[0], BLOCK_N=keys[1], num_warps=keys[2])
+        if once:
+            k.attention_back[(cdiv(length, keys[1]), heads)](*common, sums, *o[1:], self.scale, length, **constants, **blocks)
+            k.scaled[(cdiv(n * self.head, 4096),)](sums, o[0], self.scale, n * self.head, BLOCK=4096, num_warps=4)
+            return
+        k.attention_kv[(cdiv(length, keys[1]), heads)](*common, *o[1:], self.scale, length, **constants, **blocks)
         k.attention_q[(cdiv(length, rows[0]), heads)](*common, o[0], self.scale, length, **constants, BLOCK_M=rows[0], BLOCK_N=rows[1], num_warps=rows[2])
 
     def reference(self, i, size):
@@ -334,13 +340,20 @@ class AttentionBack(Attention):
         torch.autograd.grad(self.out, self.leaves, i[3], retain_graph=True)
 
 
+class AttentionOnce(AttentionBack):
+    big = []
+
+    def launch(self, k, i, o, size):
+        AttentionBack.launch(self, k, i, o, size, keys=(64, 128, 8) if self.head == 128 else (64, 64, 4), once=True)
+
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, "tf32"), "tf32x3": Precise(F32, True, "tf32x3", limit=4e-6),
            "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
            "mixed_f8": Precise(E4M3, True, right=E5M2), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
 ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
            "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "matmul": Matmul()}
-ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack)) for head in (64, 128)
+ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack), ("back_once", AttentionOnce)) for head in (64, 128)
                      for causal in (False, True)}
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
 
