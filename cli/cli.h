@@ -27,7 +27,7 @@ typedef struct cli {
     int64_t threads, seed, config, warps;
     double seconds;
     bool only_shapes; /* inputs have no values: a symbol that --size does not name has no size */
-    bool json, profile, reference, verify, help, check, bench;
+    bool json, no_run, profile, reference, verify, help, check, bench;
 } cli;
 
 int cli_run(cli *c);
@@ -35,6 +35,7 @@ int cli_bench(cli *c);
 int cli_compile(cli *c);
 int cli_opt(cli *c);
 int cli_check(cli *c);
+int cli_explain(cli *c);
 int cli_info(cli *c);
 int cli_kernel(cli *c);
 
@@ -42,6 +43,7 @@ int cli_kernel(cli *c);
 int cli_fail(cli *c, tn_status status);
 /* `text` as a JSON string to standard output. */
 void cli_print_json_text(const char *text);
+bool cli_ends_with(const char *text, const char *end);
 /* Loads c->file, with --dim. */
 tn_status cli_load(cli *c, tn_network **out);
 tn_compile_options cli_compile_options(cli *c);

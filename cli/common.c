@@ -34,10 +34,9 @@ tn_status cli_check_target(cli *c)
 tn_status cli_load(cli *c, tn_network **out)
 {
     tn_load_options options = {c->dim_names.at, c->dim_sizes.at, c->dim_names.len};
-    size_t len = strlen(c->file);
     TN_TRY(cli_check_target(c));
     cli_progress_start(c);
-    if (len > 3 && !strcmp(c->file + len - 3, ".tn"))
+    if (cli_ends_with(c->file, ".tn"))
         return tn_load_text(c->session, c->file, out);
     return tn_load_onnx(c->session, c->file, &options, out);
 }
@@ -81,6 +80,12 @@ void cli_progress_end(cli *c)
     if (c->session->progress)
         fprintf(stderr, "\r\033[K");
     tn_session_progress(c->session, NULL, NULL);
+}
+
+bool cli_ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
 }
 
 void cli_print_json_text(const char *text)

@@ -8,7 +8,7 @@
 
 /* ---- commands and options ------------------------------------------------------------------------------------------------ */
 
-enum { RUN = 1, BENCH = 2, COMPILE = 4, OPT = 8, CHECK = 16, INFO = 32, KERNEL = 64, MODELS = RUN | BENCH | COMPILE | CHECK, ALL = 127 };
+enum { RUN = 1, BENCH = 2, COMPILE = 4, OPT = 8, CHECK = 16, INFO = 32, KERNEL = 64, EXPLAIN = 128, RUNS = RUN | BENCH | CHECK | EXPLAIN, MODELS = RUNS | COMPILE, ALL = 255 };
 
 typedef struct command {
     const char *name, *argument;
@@ -22,6 +22,7 @@ static const command commands[] = {
     {"run", "MODEL", RUN, false, cli_run, "runs a network once and prints its outputs"},
     {"bench", "MODEL", BENCH, false, cli_bench, "times a network: median and minimum, compile time, memory"},
     {"compile", "MODEL", COMPILE, false, cli_compile, "prints what the compiler makes of a network at one stage"},
+    {"explain", "MODEL", EXPLAIN, false, cli_explain, "says what became of a network: its kernels, what did not fuse and why, bytes, times and their limits, memory"},
     {"opt", "FILE", OPT, false, cli_opt, "reads IR text (graph, tile or loop), runs passes, prints the result"},
     {"check", "MODEL", CHECK, false, cli_check, "compares compiled code with the reference interpreter, node by node"},
     {"kernel", "FILE:NAME", KERNEL, false, cli_kernel, "runs a kernel in Triton's language, or prints what the compiler makes of it"},
@@ -40,9 +41,9 @@ typedef struct option {
 #define TUNE_SECONDS "10" /* of --tune alone */
 
 static const option options[] = {
-    {"--input", "NAME=FILE", RUN | BENCH | CHECK, PAIR, AT(inputs), "an input from a .npy file (or .pb, a serialised TensorProto); NAME may be its number"},
-    {"--inputs", "DIR", RUN | BENCH | CHECK, TEXT, AT(inputs_dir), "inputs from DIR/input_0.pb, input_1.pb, … (or .npy)"},
-    {"--seed", "N", RUN | BENCH | CHECK, NUMBER, AT(seed), "inputs not given are random; the same N gives the same values (default 0)"},
+    {"--input", "NAME=FILE", RUNS, PAIR, AT(inputs), "an input from a .npy file (or .pb, a serialised TensorProto); NAME may be its number"},
+    {"--inputs", "DIR", RUNS, TEXT, AT(inputs_dir), "inputs from DIR/input_0.pb, input_1.pb, … (or .npy)"},
+    {"--seed", "N", RUNS, NUMBER, AT(seed), "inputs not given are random; the same N gives the same values (default 0)"},
     {"--dim", "NAME=N", MODELS | INFO, DIM, AT(dim_names), "fixes a symbolic dimension; the network is compiled for this size"},
     {"--size", "NAME=N", MODELS | INFO, PAIR, AT(sizes), "size of a symbolic dimension for random inputs only (default 1; of info: no default), and for --tune"},
     {"--arg", "NAME=VALUE", KERNEL, PAIR, AT(arguments), "a kernel's argument: FILE.npy, TYPE:FILE.npy, TYPE[SIZES] (zeros) or a number"},
@@ -58,12 +59,13 @@ static const option options[] = {
     {"--save", "DIR", RUN | KERNEL, TEXT, AT(save), "writes output_0.npy, … in the network's order; of a kernel NAME.npy for each buffer"},
     {"--format", "npy|pb", RUN, TEXT, AT(format), "of saved outputs; pb: TensorProtos, for types that NumPy lacks"},
     {"--reference", NULL, RUN, FLAG, AT(reference), "runs the reference interpreter instead of compiled code"},
-    {"--seconds", "S", BENCH | KERNEL, REAL, AT(seconds), "how long to measure (default 2)"},
+    {"--seconds", "S", BENCH | KERNEL | EXPLAIN, REAL, AT(seconds), "how long to measure (default 2)"},
+    {"--no-run", NULL, EXPLAIN, FLAG, AT(no_run), "without times: the network is not run"},
     {"--profile", NULL, BENCH, FLAG, AT(profile), "a row for each kernel"},
-    {"--json", NULL, BENCH | KERNEL | INFO, FLAG, AT(json), "one JSON object: median_ms, min_ms, compile_ms, …; of info: inputs, outputs, operators, memory"},
+    {"--json", NULL, BENCH | KERNEL | INFO | EXPLAIN, FLAG, AT(json), "one JSON object instead of text"},
     {"--emit", "STAGE", COMPILE | KERNEL, TEXT, AT(emit), "graph, schedule, tile, loop, llvm, asm or obj; of a kernel no graph or schedule; ptx: asm for a GPU; cubin: obj for one, by ptxas"},
-    {"-o", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "writes to FILE instead of standard output"},
-    {"--output", "FILE", COMPILE | OPT | KERNEL, TEXT, AT(output), "the same"},
+    {"-o", "FILE", COMPILE | OPT | KERNEL | EXPLAIN, TEXT, AT(output), "writes to FILE instead of standard output; explain: beside it, FILE.html a page, FILE.json"},
+    {"--output", "FILE", COMPILE | OPT | KERNEL | EXPLAIN, TEXT, AT(output), "the same"},
     {"--lower", "STAGE", OPT, TEXT, AT(lower), "goes on to tile, loop, llvm or asm"},
     {"--passes", "LIST", MODELS | OPT | INFO, TEXT, AT(passes), "passes to run, comma separated; `-fuse`: one kernel an operation"},
     {"--print-after", "PASS", MODELS | OPT | KERNEL, TEXT, AT(print_after), "prints the IR after this pass, or after `all`, to standard error"},
@@ -98,6 +100,7 @@ static void print_help(FILE *to)
                 "  tenon run model.onnx --input x=x.npy       one run on a real input\n"
                 "  tenon run model.onnx --size batch=4        one run on random inputs\n"
                 "  tenon bench model.onnx --profile           where the time goes\n"
+                "  tenon explain model.onnx -o report.html    what fused and why not, how far from the machine's limit\n"
                 "  tenon check model.onnx                     is the compiled code right?\n"
                 "  tenon compile model.onnx --emit=tile       the kernels, as text\n"
                 "  tenon compile model.onnx --target=cuda --emit=ptx\n"

@@ -89,15 +89,9 @@ tn_status cli_pb_write(tn_session *session, const char *path, const DLTensor *te
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------------ */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 static tn_status read_tensor(cli *c, const char *path, const tn_value_info *info, cli_tensor *out)
 {
-    return ends_with(path, ".pb") ? cli_pb_read(c->session, path, out) : cli_npy_read(c->session, path, info->dtype, out);
+    return cli_ends_with(path, ".pb") ? cli_pb_read(c->session, path, out) : cli_npy_read(c->session, path, info->dtype, out);
 }
 
 /* An input by its name, or by its number if no name fits. */

@@ -257,6 +257,26 @@ tn_status tn_run_reference(tn_session *session, const tn_network *network, const
  * 4e-3 (f16), 3e-2 (bf16), 0.25 (f8); 30 r for the outputs of the whole; NaN where NaN is expected. */
 tn_status tn_check(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs);
 
+/* ---- explaining ------------------------------------------------------------------------------------------------------------ */
+
+/* What became of a network: every kernel with its nodes, bytes, operations, time and limit; each edge between two kernels with the reason why it did not fuse; the
+ * memory plan; the graph before and after. */
+typedef struct tn_report tn_report;
+/* Compiles, runs and describes. inputs: in the network's order, as for tn_run; only their shapes matter if seconds is 0. seconds: how long to run it for the times
+ * (the first run does not count); 0: it is not run, and compiled only as far as the report needs. Where this CPU, or the GPU that options name, can't run the
+ * code, it is not run either, and the report says why. TN_INVALID, TN_UNSUPPORTED, TN_NO_MEMORY as tn_compile and tn_run; TN_USAGE too if seconds is negative.
+ * Freed with tn_report_free, before the session; the network may go first. */
+tn_status tn_explain(tn_session *session, const tn_network *network, const tn_compile_options *options, const DLTensor *inputs, size_t ninputs, double seconds, tn_report **out);
+void tn_report_free(tn_report *report); /* NULL is allowed */
+
+typedef enum tn_report_form {
+    TN_REPORT_TEXT, /* in short, for a terminal */
+    TN_REPORT_JSON, /* one object; docs/explain.md */
+    TN_REPORT_HTML  /* a page that needs nothing else */
+} tn_report_form;
+/* The report as UTF-8 text of *size bytes with a 0 behind it. Freed with tn_free. TN_NO_MEMORY. */
+tn_status tn_report_text(const tn_report *report, tn_report_form form, char **out, size_t *size);
+
 /* ---- kernels in Triton's language ---------------------------------------------------------------------------------------------
  *
  *     tn_module *module;

@@ -9,6 +9,7 @@ typedef struct compilation {
     tn_session *session;
     tn_graph *graph;
     const tn_compile_options *options;
+    tn_compile_how how;
     const tn_machine *machine;
     int threads, device;
     tn_numerics numerics;
@@ -73,7 +74,8 @@ static tn_numerics numerics(const tn_session *session, tn_status *status)
 static tn_status optimize(compilation *c)
 {
     tn_status status = TN_OK;
-    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after, .gpu = c->machine->gpu};
+    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after, .gpu = c->machine->gpu,
+                              .declined = c->how.declined};
     if (status != TN_OK)
         return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
     c->numerics = options.numerics;
@@ -140,7 +142,7 @@ static tn_status fuse(compilation *c)
     tn_tune_options tuning;
     double start = tn_seconds();
     TN_TRY(tn_fuse_check(c->graph));
-    TN_TRY(tune_options(c, !c->only_plan && !options.no_fusion, &tuning)); /* what kernels apart are for is not their speed */
+    TN_TRY(tune_options(c, !c->only_plan && !c->how.plan_only && !options.no_fusion, &tuning)); /* what kernels apart are for is not their speed */
     TN_TRY(tn_tuner_new(c->session, &tuning, &c->tuner));
     TN_TRY(tn_tune(c->tuner, c->graph, &options));
     options.chooser = tn_tuner_chooser(c->tuner);
@@ -180,13 +182,18 @@ static tn_status build(void *argument)
     compilation *c = &call->c;
     tn_executable *e = call->executable;
     TN_TRY(start(c));
-    TN_TRY(check_gpu(c));
+    if (!c->how.plan_only)
+        TN_TRY(check_gpu(c));
     if (call->source)
         c->graph = tn_graph_clone(c->session, call->source);
     TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
-    TN_TRY(tn_exec_new(c->session, c->program, &options, &e->exec));
+    TN_TRY((c->how.plan_only ? tn_exec_plan : tn_exec_new)(c->session, c->program, &options, &e->exec));
+    e->threads = c->threads;
+    e->precision = c->precision;
+    if (c->how.plan_only)
+        return TN_OK;
     TN_TRY(make_pool(c));
     e->pool = c->pool;
     c->pool = NULL;
@@ -218,8 +225,22 @@ tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_
 
 tn_status tn_compile(tn_session *session, const tn_network *network, const tn_compile_options *options, tn_executable **out)
 {
-    compile_call call = {.c = {.session = session, .options = options}, .source = network ? network->graph : NULL};
+    return tn_api_compile_network(session, network, options, &(tn_compile_how){.plan_only = false}, out);
+}
+
+tn_status tn_api_compile_network(tn_session *session, const tn_network *network, const tn_compile_options *options, const tn_compile_how *how, tn_executable **out)
+{
+    compile_call call = {.c = {.session = session, .options = options, .how = *how}, .source = network ? network->graph : NULL};
     return session && network && out ? compile(&call, out) : TN_USAGE;
+}
+
+tn_status tn_api_refusal(tn_session *session, const tn_compile_options *options, const char **out)
+{
+    const tn_machine *machine;
+    int device;
+    TN_TRY(tn_gpu_machine(session, options ? options->machine : NULL, &machine, &device));
+    *out = machine->gpu ? tn_gpu_refusal(session, machine, device) : tn_machine_refusal(&session->arena, machine);
+    return TN_OK;
 }
 
 void tn_executable_free(tn_executable *executable)

@@ -9,6 +9,7 @@ struct tn_network {
     tn_session *session;
     tn_model model;
     const tn_graph *graph;
+    const char *file;
     tn_value_info *inputs, *outputs;
 };
 
@@ -17,6 +18,8 @@ struct tn_executable {
     tn_exec *exec;
     tn_pool *pool;
     double graph_seconds, fuse_seconds;
+    int threads;
+    tn_precision precision; /* of products of f32 */
 };
 
 /* Runs fn(argument) with the arena's way out of memory leading here: TN_NO_MEMORY and a diagnostic. Calls may nest. */
@@ -35,6 +38,14 @@ const struct tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel);
 
 /* compile.c. */
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);
+/* As tn_compile. declined: takes what the rules of the graph passes declined; NULL: nobody asks. plan_only: by tn_exec_plan; it can't be run. */
+typedef struct tn_compile_how {
+    tn_declined_list *declined;
+    bool plan_only;
+} tn_compile_how;
+tn_status tn_api_compile_network(tn_session *session, const tn_network *network, const tn_compile_options *options, const tn_compile_how *how, tn_executable **out);
+/* NULL if code for what the options name can be run here; else a sentence that says what is missing, the session's. TN_USAGE: nothing is called so. */
+tn_status tn_api_refusal(tn_session *session, const tn_compile_options *options, const char **out);
 
 tn_memory_info tn_api_memory_info(const tn_exec *exec, const tn_run_memory *memory);
 

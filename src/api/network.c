@@ -74,6 +74,7 @@ static tn_status load(void *argument)
                      : tn_import_onnx(c->session, c->path, &c->options, &n->model));
     c->imported = true;
     n->graph = n->model.module->graphs.at[0];
+    n->file = tn_strdup(&c->session->arena, c->path ? c->path : "");
     describe_all(n);
     return TN_OK;
 }

@@ -104,7 +104,7 @@ static bool runs_at_load(const emitter *E)
     return !reads_size(k->body);
 }
 
-void emitter_finish(emitter *E, tn_steps *steps)
+tn_step *emitter_finish(emitter *E, tn_steps *steps)
 {
     fuser *F = E->F;
     if (fuse_for_gpu(F))
@@ -115,7 +115,7 @@ void emitter_finish(emitter *E, tn_steps *steps)
             F->program->buffers.at[E->arg_buffer[i]].persistent = true;
     if (init)
         steps = &F->program->steps;
-    tn_step *step = fuse_step(F, steps, TN_STEP_KERNEL, E->g ? E->g->root : NULL);
+    tn_step *step = fuse_step(F, steps, TN_STEP_KERNEL, NULL);
     step->kernel = E->kernel;
     step->nargs = E->nargs;
     step->args = TN_NEW_ARRAY(&F->session->arena, int, (size_t)E->nargs + 1);
@@ -129,8 +129,9 @@ void emitter_finish(emitter *E, tn_steps *steps)
         if (!known)
             TN_PUSH(&F->session->arena, &step->ops, op);
     }
-    if (E->g && E->g->root && !step->ops.len) /* a copy, or a kernel of loops: no demands */
-        TN_PUSH(&F->session->arena, &step->ops, E->g->root);
+    if (!step->ops.len) /* what moves or packs elements for an operation */
+        TN_PUSH(&F->session->arena, &step->ops, F->current);
+    return step;
 }
 
 tn_ttype emitter_type(const emitter *E, tn_dtype dtype) { return tn_tile_type(dtype, E->rank, E->extent); }

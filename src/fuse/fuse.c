@@ -196,11 +196,8 @@ tn_step *fuse_step(fuser *F, tn_steps *steps, tn_step_kind kind, const tn_op *op
     tn_step *step = TN_NEW(&F->session->arena, tn_step);
     step->kind = kind;
     step->choice = kind == TN_STEP_KERNEL ? F->choice : 0;
-    if (op && kind != TN_STEP_KERNEL)
+    if (op)
         TN_PUSH(&F->session->arena, &step->ops, op);
-    for (size_t i = 0; i < F->refusals.len && op; i++)
-        if (F->refusals.at[i].producer == op)
-            TN_PUSH(&F->session->arena, &step->unfused, F->refusals.at[i]);
     TN_PUSH(&F->session->arena, &steps->list, step);
     return step;
 }
@@ -221,7 +218,7 @@ void fuse_emit_copy(fuser *F, tn_steps *steps, const tn_value *v, const location
     for (int j = 0; j < g->ndims; j++)
         emit_grid_dim(E, j, j == last ? t.columns : j == row ? t.rows : 1, j == last ? t.rows > 1 : j == row && t.rows > 1 ? 0 : -1);
     emit_store(E, to, m, emit_load(E, v, m, NULL));
-    emitter_finish(E, steps);
+    emitter_finish(E, steps)->copied = v;
 }
 
 static bool is_dense(fuser *F, const location *l, const tn_value *v)
@@ -300,9 +297,11 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps)
 {
     if (!fuse_group_block(F, block))
         return;
+    const tn_op *outer = F->current;
     for (const tn_op *op = block->first; op && F->status == TN_OK; op = op->next) {
         group *g = tn_map_get(&F->roots, TN_KEY(op));
         bool used = op->nresults == 0;
+        F->current = op;
         for (int i = 0; i < op->nresults; i++)
             used |= op->result[i].uses != NULL;
         if (g) {
@@ -316,11 +315,13 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps)
             emit_concatenation(F, steps, op);
         }
     }
+    F->current = outer;
 }
 
 static void finish_outputs(fuser *F)
 {
     const tn_op *ret = F->program->graph->body->last;
+    F->current = ret;
     for (int i = 0; i < ret->noperands && F->status == TN_OK; i++) {
         const tn_value *v = tn_operand(ret, i);
         if (output_index(F, v) == i && F->program->buffers.at[fuse_location(F, v)->buffer].kind == TN_B_OUTPUT &&
@@ -335,12 +336,13 @@ static void finish_outputs(fuser *F)
 tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *options, tn_program *out)
 {
     TN_TRY(tn_fuse_check(graph));
+    memset(out, 0, sizeof *out);
+    out->stands_for.arena = &session->arena;
     if (options->target.gpu && !options->no_fusion)
-        fuse_merge_products(session, graph->body);
+        fuse_merge_products(session, graph->body, out);
     if (options->target.gpu)
         fuse_split_reductions(session, graph->body, &options->target);
     tn_arena arena = {.on_oom = session->arena.on_oom};
-    memset(out, 0, sizeof *out);
     out->session = session;
     out->graph = graph;
     fuser state = {.session = session, .program = out, .options = options, .arena = &arena}, *F = &state;

@@ -31,6 +31,7 @@ typedef enum tn_step_kind {
 } tn_step_kind;
 
 typedef struct tn_inplace { int out, in; } tn_inplace;
+/* Why an operation is not in the kernel of what uses it: words that go on from "it is stored: ". consumer: the first of its users, NULL: none. */
 typedef struct tn_refusal { const tn_op *producer, *consumer; const char *reason; } tn_refusal;
 
 typedef struct tn_steps { TN_VEC(struct tn_step *) list; } tn_steps;
@@ -46,15 +47,18 @@ typedef struct tn_step {
     int choice;              /* KERNEL: number of the choice that it was made by (tn_choice); 0: there was none */
     /* KERNEL: args whose memory may be that of args[0]'s output (elementwise, same index): in-place candidates as pairs out, in */
     TN_VEC(tn_inplace) inplace;
-    TN_VEC(const tn_op *) ops; /* graph operations it computes: reports and profiles name their nodes */
-    TN_VEC(tn_refusal) unfused; /* why a neighbour is not in this kernel */
+    TN_VEC(const tn_op *) ops; /* graph operations it computes, or helps to: reports and profiles name their nodes */
+    const tn_value *copied;    /* KERNEL: it does nothing but copy this for ops.at[0]; NULL: it does more */
 } tn_step;
 
+typedef struct tn_nodes { TN_VEC(const char *) list; } tn_nodes;
 typedef struct tn_program {
     tn_session *session;
     const tn_graph *graph;
     TN_VEC(tn_pbuffer) buffers;
     tn_steps steps;
+    tn_map stands_for; /* operation made of several nodes' -> tn_nodes: those nodes */
+    TN_VEC(tn_refusal) refusals; /* one for each operation that begins a kernel, in the order in which they were found */
 } tn_program;
 
 /* ---- choices ---------------------------------------------------------------------------------------------------------

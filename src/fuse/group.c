@@ -436,19 +436,19 @@ static bool read_dynamic(fuser *F, readings *r, const demand *d, int i)
 static const char *collect_readings(fuser *F, const tn_op *op, readings *r)
 {
     if (op->nresults != 1)
-        return "it has several results";
+        return "it gives several results; only what gives one joins its user";
     if (!op->result->uses)
         return "nothing uses it";
     for (const tn_use *use = op->result->uses; use; use = use->next) {
         const tn_op *user = use->user;
         int i = (int)(use - user->operand);
         if (user->block != op->block)
-            return "a nested region reads it";
+            return "the body of a branch or loop reads it";
         if (user->code == TN_OP_return)
-            return "it is an output";
+            return op->block->parent ? "it is a result of the body of a branch or loop" : "it is an output of the network";
         demand *d = first_demand(F, user);
         if (!d)
-            return "its user is a kernel of its own form";
+            return "its user is a step of its own, which takes in nothing else";
         for (; d; d = d->next) {
             if ((user->code == TN_OP_gather || user->code == TN_OP_dynamic_slice) && i > 0) {
                 read_dynamic(F, r, d, i);
@@ -457,7 +457,7 @@ static const char *collect_readings(fuser *F, const tn_op *op, readings *r)
             if (user->code == TN_OP_dynamic_update_slice && i == 1)
                 return "an update is read at run-time positions";
             if (!d->argmap[i])
-                return "a reshape merges dimensions that the consumer walks apart";
+                return "a reshape in between regroups its elements, and its user walks them in the other groups";
             add_reading(F, r, d->group, d->argmap[i]);
         }
     }
@@ -529,17 +529,17 @@ static bool follows_product(const tn_op *op)
 static const char *join_point(fuser *F, const tn_op *op, const readings *r)
 {
     if (r->len > 1 && !may_duplicate(op))
-        return "several kernels use it and it is not cheap";
+        return "several kernels use it, and to compute it in each costs more than to store it once";
     for (size_t i = 0; i < r->len; i++) {
         group *g = r->at[i].g;
         if (g->nops > FUSE_OPS || op->noperands > 8 || g->inputs + new_inputs(op) > FUSE_ARGS - 8)
-            return "the kernel is large already";
+            return "its user's kernel is as large as a kernel may be";
         if (r->at[i].maps.len > 4)
-            return "it is read in too many ways";
+            return "its user reads it at more than four places at once";
         for (size_t k = 0; k < r->at[i].maps.len; k++) {
             fmap *m = r->at[i].maps.at[k];
             if (m->movement_only && !op_is_view(op) && op->code != TN_OP_convert)
-                return "a product reads it";
+                return "a product reads it, which loads its factors again and again: they are computed once and stored";
             if (g->kind == GROUP_ATTENTION && !is_cheap(op) && op->code != TN_OP_gather)
                 return "it would be computed once for every block of rows of an attention";
             if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
@@ -547,10 +547,10 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
             if (m->repeated && follows_product(op))
                 return "the product before it computes it once, not once for every tap of a window";
             if (m->repeated && m->guards && makes_elements(op)) /* they would exist where the window has none */
-                return "it has elements outside the window's operand";
+                return "it makes elements where the window around it has none";
         }
         if (op->code == TN_OP_concatenate && (op->noperands > 2 || g->kind != GROUP_POINT))
-            return "concatenation in place";
+            return "each of its parts is computed where the concatenation wants it";
     }
     for (size_t i = 0; i < r->len; i++)
         for (size_t k = 0; k < r->at[i].maps.len; k++) {
@@ -558,7 +558,7 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
             group_derive(F, r->at[i].g, d);
             if (!point_is_derived(d)) {
                 group_drop(F, op);
-                return "it cannot be read at the consumer's coordinates";
+                return "its elements can't be named by its user's indices";
             }
         }
     return NULL;
@@ -567,7 +567,7 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
 static const char *join_one(fuser *F, const tn_op *op, const readings *r, bool (*derive)(fuser *, group *, demand *), const char *otherwise)
 {
     if (r->len != 1 || r->at[0].maps.len != 1)
-        return "several kernels use it";
+        return "several kernels use it, and it is computed once";
     demand *d = group_demand(F, r->at[0].g, op, r->at[0].maps.at[0]);
     if (derive(F, r->at[0].g, d))
         return NULL;
@@ -589,10 +589,17 @@ static bool product_joins(fuser *F, group *g, demand *d)
 
 static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_joins(F, g, d) || product_joins(F, g, d); }
 
+static const char *why_apart(const readings *r)
+{
+    static const char *const words[] = {[GROUP_POINT] = "its user does not walk the product's result element by element", [GROUP_FOLD] = "its user's kernel reduces",
+                                        [GROUP_PRODUCT] = "its user's kernel has a product of its own", [GROUP_ATTENTION] = "its user's kernel is an attention with products of its own"};
+    return r->len ? words[r->at[0].g->kind] : words[GROUP_POINT];
+}
+
 static void note_refusal(fuser *F, const tn_op *op, const char *why)
 {
     const tn_op *user = op->nresults && op->result->uses ? op->result->uses->user : NULL;
-    TN_PUSH(F->arena, &F->refusals, ((tn_refusal){op, user, why}));
+    TN_PUSH(&F->session->arena, &F->program->refusals, ((tn_refusal){op, user, why}));
 }
 
 static bool make_root(fuser *F, const tn_op *op)
@@ -655,13 +662,13 @@ static void group_op(fuser *F, const tn_op *op)
     if (unused)
         return;
     readings r = {0};
-    const char *why = F->options->no_fusion && !op_is_view(op) && op->code != TN_OP_iota ? "fusion is off" : collect_readings(F, op, &r);
+    const char *why = F->options->no_fusion && !op_is_view(op) && op->code != TN_OP_iota ? "fusion is switched off" : collect_readings(F, op, &r);
     if (!why && is_turned_for_convolution(F, op))
         why = "a convolution reads it faster in this order";
     if (!why)
         why = op_is_point(op)      ? join_point(F, op, &r)
-              : is_reduction(op)   ? join_one(F, op, &r, reduction_demand, "the consumer's rows are not those of the reduction")
-                                   : join_one(F, op, &r, contraction_joins, "the consumer does not walk the product's result element by element");
+              : is_reduction(op)   ? join_one(F, op, &r, reduction_demand, "its user does not walk the rows that it reduces")
+                                   : join_one(F, op, &r, contraction_joins, why_apart(&r));
     if (!why) {
         group_link(F, op);
         return;

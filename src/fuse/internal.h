@@ -127,7 +127,7 @@ typedef struct fuser {
     tn_map declined;  /* op -> why it is not in its user's kernel, found out before the walk came to it */
     int next_kernel;
     int choice, choices; /* that the kernel being made came by, 0: none; so far */
-    TN_VEC(tn_refusal) refusals;
+    const tn_op *current; /* whose steps are being made */
     tn_status status;
 } fuser;
 
@@ -210,7 +210,7 @@ void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *valu
 tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_number *padding);
 tn_tvalue *emit_affine(emitter *E, const affine *a); /* as an i64 tile or scalar of this phase */
 tn_tvalue *emit_scalar_region(emitter *E, tn_tbuilder *b, const tn_block *region, tn_tvalue *const *args, int which);
-void emitter_finish(emitter *E, tn_steps *steps);
+tn_step *emitter_finish(emitter *E, tn_steps *steps);
 tn_ttype emitter_type(const emitter *E, tn_dtype dtype);
 /* emit.c, for product.c */
 typedef void access_visit(void *context, fuser *F, const location *l, const fmap *m, bool store);
@@ -306,7 +306,7 @@ int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folde
 /* split.c: for a GPU, reductions of the block that are cut into parts. */
 void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_target *target);
 /* merge.c: for a GPU, products of one operand with several constants become one. */
-void fuse_merge_products(tn_session *session, tn_block *block);
+void fuse_merge_products(tn_session *session, tn_block *block, tn_program *program); /* says in program->stands_for which */
 void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */
 
 /* choose.c: candidates of a kernel's schedule. The caller adds them, its own choice first, and asks for the number of the one to take. */

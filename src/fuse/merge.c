@@ -89,7 +89,19 @@ static const tn_tensor *side_by_side(tn_session *session, const tn_tensor *const
     return out;
 }
 
-static void merge(tn_session *session, part *p, int n)
+static tn_nodes *nodes_of(tn_session *session, const part *p, int n)
+{
+    tn_nodes *nodes = TN_NEW(&session->arena, tn_nodes);
+    for (int i = 0; i < n; i++)
+        for (int last = 0; last <= (p[i].last != p[i].dot); last++) {
+            const char *name = (last ? p[i].last : p[i].dot)->loc.node;
+            if (name)
+                TN_PUSH(&session->arena, &nodes->list, name);
+        }
+    return nodes;
+}
+
+static void merge(tn_session *session, part *p, int n, tn_program *program)
 {
     const tn_tensor *w[MOST], *bias[MOST];
     tn_builder b = tn_builder_before(p[0].dot);
@@ -101,6 +113,7 @@ static void merge(tn_session *session, part *p, int n)
     tn_value *operands[] = {x, tn_constant(&b, side_by_side(session, w, n, kept_of(p[0].dot)))};
     tn_value *y = tn_build(&b, TN_OP_dot_general, operands, 2, p[0].dot->attr, p[0].dot->nattrs, NULL, 0)->result;
     int64_t last = y->type.rank - 1;
+    *tn_map_at(&program->stands_for, TN_KEY(y->def)) = nodes_of(session, p, n);
     if (bias[0])
         y = tn_binary(&b, TN_OP_add, y, tn_broadcast_in_dim(&b, tn_constant(&b, side_by_side(session, bias, n, 0)), y->type.dim, y->type.rank, &last));
     for (int i = 0; i < y->type.rank; i++) {
@@ -157,13 +170,13 @@ static tn_op *past(tn_op *op, const part *p, int n)
     return op;
 }
 
-void fuse_merge_products(tn_session *session, tn_block *block)
+void fuse_merge_products(tn_session *session, tn_block *block, tn_program *program)
 {
     for (tn_op *op = block->first, *next; op; op = next) {
         part p[MOST];
         int n = parts_of(op, p);
         next = n > 1 ? past(op->next, p, n) : op->next;
         if (n > 1)
-            merge(session, p, n);
+            merge(session, p, n, program);
     }
 }

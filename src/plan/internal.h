@@ -28,8 +28,6 @@ tn_status tn_plan_constants(tn_exec *exec);
 /* constants.c: kernels that read a constant which starts between elements get to know it; before code is made. */
 void tn_plan_mark_misaligned(tn_exec *exec);
 
-/* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */
-const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i);
 static inline const tn_pbuffer *tn_plan_buffer(const tn_exec *exec, int buffer) { return &exec->program->buffers.at[buffer]; }
 
 #endif

@@ -84,6 +84,9 @@ typedef struct tn_exec_symbol {
     int group; /* 0: an input gives it; else the `define` step that does */
 } tn_exec_symbol;
 
+/* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */
+const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i);
+
 typedef struct tn_exec_options {
     const tn_machine *machine; /* NULL: this CPU's */
     int threads;               /* that compile; 0: tn_cpu_count */

@@ -51,17 +51,24 @@ static void add_blocks(flattening *f, int index, int depth)
 }
 
 /* Names of the nodes, each once, in order. */
-static const char *node_names(tn_session *session, const tn_step *step)
+static void add_node(tn_text *text, tn_map *seen, const char *node)
 {
-    tn_text text = {.arena = &session->arena};
-    tn_map seen = {.arena = &session->arena};
+    if (!node || tn_map_get_str(seen, node))
+        return;
+    *tn_map_at_str(seen, node) = (void *)1;
+    tn_text_add(text, "%s%s", text->len ? "," : "", node);
+}
+
+static const char *node_names(const tn_program *program, const tn_step *step)
+{
+    tn_text text = {.arena = &program->session->arena};
+    tn_map seen = {.arena = &program->session->arena};
     tn_text_put(&text, "", 0);
     for (size_t i = 0; i < step->ops.len; i++) {
-        const char *node = step->ops.at[i]->loc.node;
-        if (!node || tn_map_get_str(&seen, node))
-            continue;
-        *tn_map_at_str(&seen, node) = (void *)1;
-        tn_text_add(&text, "%s%s", text.len ? "," : "", node);
+        const tn_nodes *more = tn_map_get(&program->stands_for, TN_KEY(step->ops.at[i]));
+        add_node(&text, &seen, step->ops.at[i]->loc.node);
+        for (size_t k = 0; more && k < more->list.len; k++)
+            add_node(&text, &seen, more->list.at[k]);
     }
     return text.at ? text.at : "";
 }
@@ -73,7 +80,7 @@ static int add_step(flattening *f, const tn_step *step, int block, int depth)
     tn_exec_step s = {.step = step, .kernel = -1, .slot = -1, .block = block, .first = f->position++};
     if (step->kind == TN_STEP_KERNEL) {
         s.name = step->kernel->name;
-        s.nodes = node_names(exec->session, step);
+        s.nodes = node_names(exec->program, step);
         exec->kernel_steps += !step->init;
     }
     if (step->kind == TN_STEP_DEFINE) {

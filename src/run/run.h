@@ -145,6 +145,27 @@ double tn_user_kernel_work(const tn_kernel *kernel, bool (*bits)(void *context, 
 
 /* Estimated nanoseconds of one kernel on one core, for these sizes: decides how many threads are worth waking. */
 double tn_kernel_work(const tn_kernel *kernel, const tn_values *values);
+/* Roughly how many elements of each buffer of the kernel its accesses name, one that is named again counted again. elements_of: as many as it has buffers. */
+void tn_kernel_accesses(const tn_kernel *kernel, const tn_values *values, double *elements_of);
+
+/* ---- what the machine can do (limits.c) -------------------------------------------------------------------------------------- */
+
+/* One burst of independent f32 multiply-adds on registers, by vectors of at most `bits`; about 0.3 ms. How many operations it was, a multiply-add being two. */
+double tn_multiply_add_burst(int bits);
+/* A loop of vector loads and stores. Addresses are multiples of 32, bytes of 128. */
+void tn_copy_loop(void *to, const void *from, size_t bytes);
+
+enum { TN_RATE_SIZES = 5 };
+typedef struct tn_rates {
+    bool measured;           /* here and now; else as the machine's row has it */
+    tn_machine_limits limit; /* `memory` only of a row */
+    int64_t bytes[TN_RATE_SIZES];    /* a copy that reads and writes so many bytes in all … */
+    double bandwidth[TN_RATE_SIZES]; /* … moves so many a second; 0: no such size */
+} tn_rates;
+/* This CPU's rates with all threads of the pool, by bursts of about 40 ms in all; a GPU's from its row. False: this CPU can't run the machine, or no memory. */
+bool tn_rates_find(tn_session *session, const tn_machine *machine, tn_pool *pool, tn_rates *out);
+/* Bytes a second for what moves so many bytes: the caches' rate where they hold them. */
+double tn_rates_bandwidth(const tn_rates *rates, double bytes);
 
 /* ---- GPUs (cuda.c) --------------------------------------------------------------------------------------------------------- */
 

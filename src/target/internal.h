@@ -4,9 +4,6 @@
 
 #include "target/target.h"
 
-/* Does the machine's row name `feature` among what it needs? */
-bool tn_machine_has(const tn_machine *machine, const char *feature);
-
 /* The C library's functions that emitted code may call; the JIT binds exactly these. */
 #define TN_LIBM_FUNCTIONS(UNARY, BINARY, TERNARY, COMPLEX)                                                             \
     UNARY(cbrt) UNARY(exp) UNARY(exp2) UNARY(expm1) UNARY(log) UNARY(log2) UNARY(log1p) UNARY(sin) UNARY(cos)           \

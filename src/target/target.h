@@ -5,6 +5,11 @@
 #include "loop/loop.h"
 #include "tile/tile.h"
 
+/* Operations (a multiply-add is two) and bytes a second, at most. Products: of factors of so many bits; product32: in full precision. */
+typedef struct tn_machine_limits {
+    double memory, f32, f64, product64, product32, product_tf32, product16, product8;
+} tn_machine_limits;
+
 typedef struct tn_machine {
     const char *name;         /* baseline, avx2, avx512, neon … */
     const char *triple;       /* LLVM target triple */
@@ -16,6 +21,7 @@ typedef struct tn_machine {
     bool gpu;                 /* code is PTX, which a driver takes; Loop IR has `threads` */
     bool groups;              /* of a GPU: products of four warps (wgmma) */
     int processors;           /* of the GPU that the row is made for */
+    const tn_machine_limits *limits; /* of that GPU; NULL: a CPU's row, whose rates are measured */
     int64_t l1_bytes, l2_bytes; /* for code that is made elsewhere; tn_machine_tile_target takes this CPU's where it can run the row */
 } tn_machine;
 
@@ -23,6 +29,7 @@ const tn_machine *tn_machine_find(const char *name);       /* NULL: unknown; "ho
 const tn_machine *tn_machine_list(size_t *n);
 /* NULL if this CPU has all that `machine` needs, else a sentence that names what is missing (arena-owned). */
 const char *tn_machine_refusal(tn_arena *arena, const tn_machine *machine);
+bool tn_machine_has(const tn_machine *machine, const char *feature); /* one of `needs` */
 void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3); /* of this CPU, bytes a core; 0: unknown */
 
 /* What schedules may know of a machine; threads: of the run. */

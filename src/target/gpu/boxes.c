@@ -287,7 +287,7 @@ static void plan_dot(void *context, tn_top *dot)
     for (int i = 0; i < 2; i++) {
         if (!gpu_operand_of(L, dot, i, &o[i]))
             return;
-        gpu_operand_as_loaded(&o[i]);
+        gpu_unturn_operand(&o[i]);
         known[i] = !fold && is_known(L, dot, &o[i]);
         boxes[i] = !tn_map_get(&GPU(L)->ready, TN_KEY(o[i].value)) && may_load(L, &o[i], &m[i]);
     }
@@ -768,7 +768,7 @@ static int resident(const lower *L)
     enum { THREADS = 2048, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
     const gpu_lower *g = (const gpu_lower *)L;
     int64_t threads = L->func->threads, each = tn_min(tn_ceildiv(wanted_registers(L) + g->kept_words, EIGHT) * EIGHT, registers_of(L, threads));
-    int64_t by_registers = gpu_processor_registers(L) / (threads * each), by_memory = (gpu_most_shared(L) + SYSTEM) / (g->shared + SYSTEM);
+    int64_t by_registers = gpu_processor_registers(L) / (threads * each), by_memory = (gpu_most_shared(L) + SYSTEM) / (g->most_at_once + SYSTEM);
     return (int)tn_max(1, tn_min(THREADS / threads, tn_min(by_registers, by_memory)));
 }
 

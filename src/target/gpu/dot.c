@@ -353,13 +353,24 @@ static void end_groups(tn_lbuilder *b, const product *p)
     tn_l_machine(&in, tn_format(&b->func->session->arena, p->sum == TN_I32 ? "wgmma_end_%d_i32" : "wgmma_end_%d", registers), (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0)}, 2);
 }
 
+static bool lies_as_fragments(const lower *L, const product *p, const gpu_operand *o, tn_layout *out)
+{
+    gpu_warps warps = p->group_columns ? (gpu_warps){((const gpu_lower *)L)->warps, 1} : p->warps;
+    return p->mma && o->bytes == 2 && tn_layout_mma_a(&o->value->type, warps.m, warps.n, out) && tn_layout_same_threads(&o->layout, out);
+}
+
+bool gpu_lies_as_fragments(lower *L, const tn_top *dot, const gpu_operand *o, tn_layout *out)
+{
+    product p = product_of(L, dot);
+    return lies_as_fragments(L, &p, o, out);
+}
+
 /* The left operand where the accumulators of an earlier product lie already: those of two instructions side by side are a fragment. */
 static void keep_fragments(lower *L, tn_lbuilder *b, product *p)
 {
     gpu_operand *o = &p->operand[0];
     tn_layout wanted;
-    gpu_warps warps = p->group_columns ? (gpu_warps){GPU(L)->warps, 1} : p->warps;
-    if (o->bytes != 2 || o->width || !tn_layout_mma_a(&o->value->type, warps.m, warps.n, &wanted) || !tn_layout_same_threads(&o->layout, &wanted))
+    if (o->width || !lies_as_fragments(L, p, o, &wanted))
         return;
     gpu_prepare_own(L, b, o->value, &wanted);
     place *fragments = gpu_new_place(L, b, &o->value->type, &wanted, "a");
@@ -387,9 +398,9 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
 {
     for (int i = 0; i < 2; i++) {
         gpu_operand *o = &p->operand[i];
-        if (o->width)
+        if (o->width || o->settled)
             continue;
-        if (i == 0 && p->mma)
+        if (i == 0)
             keep_fragments(L, b, p);
         if (o->fragments)
             continue;

@@ -31,6 +31,7 @@ typedef struct gpu_operand {
     int piece_count;       /* pieces of a box's row: 1, 2, 4, 8 */
     int bytes;             /* of an element */
     bool rounds;           /* to tf32, where it goes through registers */
+    bool settled;          /* it lies in its buffer since before the loop */
     tn_layout layout;      /* in which it is computed, if it goes through registers */
     int64_t width;         /* elements of one asynchronous copy; 0: it goes through registers */
     tn_layout copies;      /* of the tile whose elements are copies */
@@ -45,10 +46,10 @@ typedef struct gpu_operand {
 bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out);
 static inline int64_t gpu_operand_elements(const gpu_operand *o) { return o->rows * o->columns; }
 static inline int gpu_k_axis(const gpu_operand *o) { return o->left ? 1 : 0; }
-/* The load whose elements an operand is, turned perhaps, which as it lies in shared memory makes no difference. NULL: it is something else. */
-const tn_top *gpu_loaded(const tn_tvalue *v, bool *turned);
-/* The load's own tile, of which several products have operands, along rows or turned: what is copied. */
-void gpu_operand_as_loaded(gpu_operand *o);
+/* What an operand is, turned perhaps, which as it lies in shared memory makes no difference: several products have operands of it. */
+const tn_tvalue *gpu_unturned(const tn_tvalue *v, bool *turned);
+/* That as the operand: what is copied, or stored. */
+void gpu_unturn_operand(gpu_operand *o);
 /* The operand as it lies where it comes from, to be copied so and then turned. */
 void gpu_operand_to_turn(const gpu_operand *o, gpu_operand *out);
 /* Turns what lies in the buffer of `from` into that of the other, for which all threads must have met. */
@@ -135,7 +136,9 @@ void gpu_wait_for_turn(lower *L, tn_lbuilder *b, gpu_ring *r);
 /* Declares the values of the Tile IR's indices in the turn `at`. */
 void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at);
 void gpu_copy_ahead(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);
-/* The operand of a dot, if the loop around has copied it for this turn; else false. */
+/* Where the left operand is in registers as the dot's instruction wants it: how it lies there. False: it is not. */
+bool gpu_lies_as_fragments(lower *L, const tn_top *dot, const gpu_operand *o, tn_layout *out);
+/* The operand of a dot, if it is there: copied for this turn by the loop around, or since before that; else false. */
 bool gpu_ready_operand(lower *L, const tn_top *dot, int number, gpu_operand *out);
 
 #endif

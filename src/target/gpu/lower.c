@@ -433,6 +433,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     for (int i = 0; i < n; i++)
         gpu_materialise_into(L, b, op->operand[3 + i], state[i]);
+    gpu_settle_operands(L, b, op);
     gpu_ring *ring = gpu_ring_of_loop(L, op);
     if (ring) {
         gpu_set_loop(ring, lo, hi, step);
@@ -455,6 +456,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_loop(L, b, op, lo, hi, step, &a, ring, state);
     if (ring)
         gpu_end_ring(L, b, ring);
+    gpu_forget_operands(L, op);
     bind_state(L, op->result, state, n);
 }
 
@@ -606,10 +608,22 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
     }
 }
 
+static int64_t shared_end(const tn_lvalue *buffer) { return buffer->def->at + buffer->def->size * ((tn_dtype_bits(buffer->type.dtype) + 7) / 8); }
+
+/* What an operation took for itself is free behind it, unless it is so little that a barrier, which who takes it next waits at, costs more. */
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
-    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+    enum { LITTLE = 4 << 10 /* bytes */ };
+    gpu_lower *g = GPU(L);
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
+        int64_t before = g->shared;
+        size_t shares = g->shares.len;
         lower_op(L, b, op);
+        for (size_t i = shares; i < g->shares.len; i++) /* what is read later too */
+            before = tn_max(before, shared_end(g->shares.at[i]->buffer));
+        if (g->shared - before >= LITTLE)
+            gpu_give_back(L, before);
+    }
 }
 
 static void open_locals(lower *L, tn_lbuilder *b)
@@ -649,16 +663,16 @@ static void all_programs(lower *L, tn_lbuilder *b)
         gpu_programs_by_roles(L, b, lower_body);
     else
         lower_programs(L, b, lower_body);
-    g->crowded = L->status == TN_OK && g->boxes.len && g->shared > gpu_most_shared(L);
+    g->crowded = L->status == TN_OK && (g->boxes.len || g->rings) && g->most_at_once > gpu_most_shared(L);
     if (L->status == TN_OK && (g->crowded || g->own_memory)) {
         L->status = TN_NO_MEMORY; /* nobody is told: fewer stages, or one instance, are tried */
         return;
     }
-    if (L->status == TN_OK && g->shared > gpu_most_shared(L))
+    if (L->status == TN_OK && g->most_at_once > gpu_most_shared(L))
         L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: needs %lld bytes of shared memory, and machine '%s' has %lld a program; smaller tiles or fewer stages need less",
-                             L->kernel->name, (long long)g->shared, L->machine->name, (long long)gpu_most_shared(L));
+                             L->kernel->name, (long long)g->most_at_once, L->machine->name, (long long)gpu_most_shared(L));
     L->func->remarks = tn_format(&L->session->arena, "%d conversions through shared memory, %lld bytes moved; %lld bytes of it%s", g->conversions, (long long)g->converted_bytes,
-                                 (long long)g->shared, g->remarks.at ? g->remarks.at : "");
+                                 (long long)g->most_at_once, g->remarks.at ? g->remarks.at : "");
 }
 
 /* What a kernel needs of shared memory besides its rings is known once it is lowered. */

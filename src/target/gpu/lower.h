@@ -75,7 +75,8 @@ typedef struct gpu_lower {
     tn_map remarked;            /* name and layout: stands in the remarks */
     tn_map parts;               /* what threads add to an axis: key of columns -> tn_lvalue */
     const nest *nest;           /* that is open */
-    int64_t shared;             /* bytes given out */
+    int64_t shared;             /* bytes of the CTA's shared memory that are in use now: from 0 on */
+    int64_t most_at_once;       /* that ever were */
     touches touched;      /* since the last barrier */
     touches log;          /* all, for loops */
     touches next;         /* what the nest that is being prepared will touch */
@@ -85,6 +86,7 @@ typedef struct gpu_lower {
     tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
     int64_t kept_words;         /* registers of a thread that hold kept values */
     bool waits;                 /* a tile waits in shared memory */
+    bool rings;                 /* loops have rings of copies: with fewer stages they need less of it */
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
     int64_t converted_bytes;
@@ -183,6 +185,8 @@ void gpu_spread(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
 void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const tn_layout *reader);
 /* The same for the first nest that reads the place's registers, which are free behind it: those below `registers`, if it is not 0. */
 void gpu_let_wait(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int64_t registers);
+/* From this byte on shared memory is free again; whoever takes it waits until all threads have done with what was there. */
+void gpu_give_back(lower *L, int64_t from);
 /* A buffer of the CTA. */
 tn_lvalue *gpu_shared(lower *L, const char *name, tn_dtype dtype, int64_t elements);
 /* An element of it, which holds 4-bit integers as whole bytes. */
@@ -230,6 +234,9 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop);
 void gpu_start_ring(lower *L, tn_lbuilder *b, gpu_ring *r);                     /* before the loop */
 void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index);     /* first in its body */
 void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r);                 /* behind it */
+/* Before the loop: operands of its products that are the same in all turns lie in shared memory from here on, but for left ones that stay in registers. */
+void gpu_settle_operands(lower *L, tn_lbuilder *b, const tn_top *loop);
+void gpu_forget_operands(lower *L, const tn_top *loop);                         /* behind it: what products of its body read is not there any more */
 void gpu_set_loop(gpu_ring *r, tn_lvalue *first, tn_lvalue *limit, tn_lvalue *step);
 bool gpu_is_copied(lower *L, const tn_tvalue *v);         /* a loop's ring has what it loads or turns */
 void gpu_survey_dot(lower *L, const tn_top *dot);         /* tiles of its result's shape get the layout of its accumulators */

@@ -525,7 +525,19 @@ tn_lvalue *gpu_shared(lower *L, const char *name, tn_dtype dtype, int64_t elemen
     int64_t at = (g->shared + ALIGN - 1) / ALIGN * ALIGN;
     dtype = dtype == TN_I4 ? TN_I8 : dtype == TN_U4 ? TN_U8 : dtype; /* threads write whole bytes */
     g->shared = at + elements * ((tn_dtype_bits(dtype) + 7) / 8);
+    g->most_at_once = tn_max(g->most_at_once, g->shared);
     return tn_l_alloc_shared(&L->entry, name, dtype, elements, at);
+}
+
+void gpu_give_back(lower *L, int64_t from)
+{
+    gpu_lower *g = GPU(L);
+    touch all = {.buffer = GPU_SHARED, .at = from, .bytes = g->shared - from, .write = true};
+    if (all.bytes <= 0)
+        return;
+    TN_PUSH(&L->arena, &g->touched, all);
+    TN_PUSH(&L->arena, &g->log, all);
+    g->shared = from;
 }
 
 tn_lvalue *gpu_get(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_dtype dtype) { return tn_l_cast(b, tn_l_load(b, buffer, at, 1, NULL, NULL), dtype); }

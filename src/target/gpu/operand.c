@@ -34,20 +34,18 @@ bool gpu_operand_of(lower *L, const tn_top *dot, int number, gpu_operand *out)
     return true;
 }
 
-const tn_top *gpu_loaded(const tn_tvalue *v, bool *turned)
+const tn_tvalue *gpu_unturned(const tn_tvalue *v, bool *turned)
 {
     const tn_top *op = v->def;
     *turned = op && op->code == TN_T_permute && v->type.rank == 2 && op->axis[0] == 1;
-    if (*turned)
-        op = op->operand[0]->def;
-    return op && op->code == TN_T_load ? op : NULL;
+    return *turned ? op->operand[0] : v;
 }
 
 bool gpu_is_copied(lower *L, const tn_tvalue *v)
 {
     bool turned;
-    const tn_top *load = gpu_loaded(v, &turned);
-    return load && tn_map_get(&GPU(L)->ready, TN_KEY(load->result));
+    const tn_tvalue *from = gpu_unturned(v, &turned);
+    return from->def && from->def->code == TN_T_load && tn_map_get(&GPU(L)->ready, TN_KEY(from));
 }
 
 static void turn_axes(gpu_operand *o)
@@ -56,26 +54,24 @@ static void turn_axes(gpu_operand *o)
     o->lies = 1 - o->lies;
 }
 
-void gpu_operand_as_loaded(gpu_operand *o)
+void gpu_unturn_operand(gpu_operand *o)
 {
     bool turned;
-    const tn_top *load = gpu_loaded(o->value, &turned);
-    if (!load || !turned)
-        return;
-    o->value = load->result;
-    turn_axes(o);
+    o->value = gpu_unturned(o->value, &turned);
+    if (turned)
+        turn_axes(o);
 }
 
 bool gpu_ready_operand(lower *L, const tn_top *dot, int number, gpu_operand *out)
 {
     const gpu_operand *o = tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[number]));
     bool turned;
-    if (!o || !o->width || !o->stage)
+    if (!o || !(o->settled || (o->width && o->stage)))
         return false;
     *out = *o;
     out->value = dot->operand[number];
     out->left = number == 0;
-    gpu_loaded(out->value, &turned);
+    gpu_unturned(out->value, &turned);
     if (turned)
         turn_axes(out);
     return true;

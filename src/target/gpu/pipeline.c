@@ -16,12 +16,13 @@ void gpu_fit_ring(lower *L, gpu_ring *r, const char *label, int64_t other, int k
     int64_t bytes = 0, room = gpu_most_shared(L) - GPU(L)->shared - SLACK - other;
     for (int i = 0; i < r->n; i++)
         bytes += gpu_operand_elements(r->operand[i]) * r->operand[i]->bytes;
-    r->stages = bytes && room > 0 ? (int)tn_min(tn_min(wanted, MOST) + kept - 1, room / bytes) : 0;
+    r->stages = bytes && room > 0 ? (int)tn_min(tn_min(tn_min(wanted, MOST), GPU(L)->most_stages) + kept - 1, room / bytes) : 0;
     r->ahead = r->stages - kept;
     for (int i = 0; r->ahead < 1 && i < r->n; i++)
         r->operand[i]->width = 0;
     if (r->ahead < 1)
         r->n = r->stages = 0;
+    GPU(L)->rings |= r->n > 0;
 }
 
 void gpu_bind_turn(lower *L, tn_lbuilder *b, const gpu_ring *r, tn_lvalue *at)
@@ -110,24 +111,10 @@ void gpu_run_ring(lower *L, tn_lbuilder *b, gpu_ring *r, tn_lvalue *index)
     gpu_copy_ahead(L, b, r, index);
 }
 
-/* What products of the loop's body read, and what they load, is not there any more. */
-static void forget(lower *L, const tn_tblock *body)
-{
-    bool turned;
-    for (const tn_top *dot = body->first; dot; dot = dot->next)
-        for (int i = 0; dot->code == TN_T_dot && i < 2; i++) {
-            const tn_top *load = gpu_loaded(dot->operand[i], &turned);
-            *tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[i])) = NULL;
-            if (load)
-                *tn_map_at(&GPU(L)->ready, TN_KEY(load->result)) = NULL;
-        }
-}
-
 void gpu_end_ring(lower *L, tn_lbuilder *b, const gpu_ring *r)
 {
     tn_l_machine(b, "copy_wait", (tn_lvalue *[]){tn_l_index(b, 0)}, 1);
     touch_ring(L, b, r); /* nobody may use its bytes before all have met */
-    forget(L, r->index->block);
 }
 
 /* ---- loops of users ------------------------------------------------------------------------------------------------------- */
@@ -169,7 +156,7 @@ static gpu_operand *copy_of(lower *L, gpu_ring *r, const tn_top *loop, const tn_
     gpu_operand o;
     if (!gpu_operand_of(L, dot, number, &o))
         return NULL;
-    gpu_operand_as_loaded(&o);
+    gpu_unturn_operand(&o);
     void **known = tn_map_at(&GPU(L)->ready, TN_KEY(o.value));
     if (*known)
         return ((gpu_operand *)*known)->inner == o.inner ? *known : NULL;
@@ -182,15 +169,15 @@ static gpu_operand *copy_of(lower *L, gpu_ring *r, const tn_top *loop, const tn_
 
 gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
 {
-    enum { OTHER = 56 << 10 }; /* bytes for what else the loop shares */
+    enum { OTHER = 4 << 10 }; /* bytes for what else the loop shares; where it takes more, stages are given up */
     gpu_ring *r = TN_NEW(&L->arena, gpu_ring);
     bool acquires = lower_acquires(L, loop);
     r->index = loop->region[0]->arg;
     for (const tn_top *dot = loop->region[0]->first; dot && !acquires; dot = dot->next)
         for (int i = 0; dot->code == TN_T_dot && gpu_dot_is_tiled(L, dot) && i < 2; i++) {
             bool turned;
-            const tn_top *load = gpu_loaded(dot->operand[i], &turned);
-            if (!load || !may_copy(load, loop) || tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[i])))
+            const tn_top *load = gpu_unturned(dot->operand[i], &turned)->def;
+            if (!load || load->code != TN_T_load || !may_copy(load, loop) || tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[i])))
                 continue;
             gpu_operand *o = copy_of(L, r, loop, dot, i);
             r->groups |= o && gpu_dot_is_by_groups(L, dot);
@@ -198,4 +185,62 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
         }
     gpu_fit_ring(L, r, loop->label, OTHER, 1);
     return r->n ? r : NULL;
+}
+
+/* ---- operands that all turns have ----------------------------------------------------------------------------------------- */
+
+static bool is_from_outside(const tn_tvalue *v, const tn_top *loop) { return (v->def ? v->def->block : v->block) != loop->region[0]; }
+
+static void settle(lower *L, tn_lbuilder *b, const tn_top *loop, const tn_top *dot, int number)
+{
+    bool turned;
+    int lies;
+    tn_layout ignored;
+    gpu_operand o;
+    void **mine = tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[number]));
+    const tn_tvalue *from = gpu_unturned(dot->operand[number], &turned);
+    if (*mine || !is_from_outside(from, loop) || !gpu_operand_of(L, dot, number, &o) || (number == 0 && gpu_lies_as_fragments(L, dot, &o, &ignored)))
+        return;
+    gpu_unturn_operand(&o);
+    void **known = tn_map_at(&GPU(L)->ready, TN_KEY(from));
+    if (*known) {
+        const gpu_operand *other = *known;
+        *mine = other->settled && other->inner == o.inner && other->rounds == o.rounds ? *known : NULL;
+        return;
+    }
+    if (turned && !gpu_operand_layout(L, from, &lies, &o.layout))
+        return;
+    gpu_give_buffer(L, &o, 1);
+    gpu_fill_operand(L, b, &o);
+    if (gpu_dot_is_by_groups(L, dot))
+        tn_l_machine(b, "fence_async", NULL, 0);
+    o.settled = true;
+    *mine = *known = tn_memdup(&L->arena, &o, sizeof o);
+}
+
+void gpu_settle_operands(lower *L, tn_lbuilder *b, const tn_top *loop)
+{
+    for (const tn_top *dot = loop->region[0]->first; dot && L->status == TN_OK; dot = dot->next)
+        for (int i = 0; dot->code == TN_T_dot && gpu_dot_is_tiled(L, dot) && i < 2; i++)
+            settle(L, b, loop, dot, i);
+    for (const tn_top *dot = loop->region[0]->first; dot && L->status == TN_OK; dot = dot->next)
+        for (int i = 0; dot->code == TN_T_dot && i < 2; i++) {
+            const gpu_operand *o = tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[i]));
+            if (o && o->settled) /* so that no turn has to wait for it */
+                gpu_touch_shared(L, b, o->buffer, false);
+        }
+}
+
+void gpu_forget_operands(lower *L, const tn_top *loop)
+{
+    for (const tn_top *dot = loop->region[0]->first; dot; dot = dot->next)
+        for (int i = 0; dot->code == TN_T_dot && i < 2; i++) {
+            bool turned;
+            void **mine = tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[i]));
+            const gpu_operand *o = *mine;
+            if (!o || o->map)
+                continue;
+            *mine = NULL;
+            *tn_map_at(&GPU(L)->ready, TN_KEY(gpu_unturned(dot->operand[i], &turned))) = NULL;
+        }
 }
