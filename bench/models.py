@@ -141,7 +141,7 @@ def layer_norm(b, x):
 
 
 def heads(b, x, permutation):
-    return b("Transpose", b("Reshape", x, b.constant([1, SEQUENCE, HEADS, HIDDEN // HEADS], np.int64)), perm=permutation)
+    return b("Transpose", b("Reshape", x, b.constant([0, 0, HEADS, HIDDEN // HEADS], np.int64)), perm=permutation)
 
 
 def attention(b, x, mask):
@@ -150,7 +150,7 @@ def attention(b, x, mask):
     v = heads(b, linear(b, x, HIDDEN, HIDDEN), [0, 2, 1, 3])
     scores = b("Div", b("MatMul", q, k), b.constant(np.sqrt(HIDDEN // HEADS)))
     context = b("MatMul", b("Softmax", b("Add", scores, mask), axis=-1), v)
-    joined = b("Reshape", b("Transpose", context, perm=[0, 2, 1, 3]), b.constant([1, SEQUENCE, HIDDEN], np.int64))
+    joined = b("Reshape", b("Transpose", context, perm=[0, 2, 1, 3]), b.constant([0, 0, HIDDEN], np.int64))
     return layer_norm(b, b("Add", linear(b, joined, HIDDEN, HIDDEN), x))
 
 
@@ -163,28 +163,39 @@ def feed_forward(b, x):
     return layer_norm(b, b("Add", linear(b, gelu(b, linear(b, x, HIDDEN, FEED)), FEED, HIDDEN), x))
 
 
-def embeddings(b, ids, kinds):
+def embeddings(b, ids, kinds, length):
     words = b("Gather", b.weight(WORDS, HIDDEN), ids, axis=0)
     x = b("Add", words, b("Gather", b.weight(2, HIDDEN), kinds, axis=0))
-    positions = b.constant(np.arange(SEQUENCE)[None], np.int64)
-    return layer_norm(b, b("Add", x, b("Gather", b.weight(POSITIONS, HIDDEN), positions, axis=0)))
+    positions = b.constant(np.arange(POSITIONS)[None], np.int64)
+    zero, one = b.constant([0], np.int64), b.constant([1], np.int64)
+    end = b("Gather", b("Shape", ids), one, axis=0) if isinstance(length, str) else b.constant([length], np.int64)
+    return layer_norm(b, b("Add", x, b("Gather", b.weight(POSITIONS, HIDDEN), b("Slice", positions, zero, end, one), axis=0)))
+
+
+def bert(batch, length):
+    """BERT-base as PyTorch's exporter writes it at opset 17; weights are random. Sizes are numbers or names."""
+    b = Builder()
+    ids, kinds, keep = (b.input(name, [batch, length], INT64) for name in ("input_ids", "token_type_ids", "attention_mask"))
+    axes = [b.constant([axis], np.int64) for axis in (1, 2)]
+    wide = b("Cast", b("Unsqueeze", b("Unsqueeze", keep, axes[0]), axes[1]), to=FLOAT)
+    mask = b("Mul", b("Sub", b.constant(1.0), wide), b.constant(np.finfo(np.float32).min))
+    x = embeddings(b, ids, kinds, length)
+    for _ in range(LAYERS):
+        x = feed_forward(b, attention(b, x, mask))
+    b.output(x, [batch, length, HIDDEN])
+    first = b("Gather", x, b.constant(0, np.int64), axis=1)
+    b.output(b("Tanh", b("Gemm", first, b.weight(HIDDEN, HIDDEN), b.weight(HIDDEN), transB=1)), [batch, HIDDEN])
+    return b.model("bert")
 
 
 @kept
 def bert_base():
-    """The shape of BERT-base as PyTorch's exporter writes it at opset 17; weights are random."""
-    b = Builder()
-    ids, kinds, keep = (b.input(name, [1, SEQUENCE], INT64) for name in ("input_ids", "token_type_ids", "attention_mask"))
-    axes = [b.constant([axis], np.int64) for axis in (1, 2)]
-    wide = b("Cast", b("Unsqueeze", b("Unsqueeze", keep, axes[0]), axes[1]), to=FLOAT)
-    mask = b("Mul", b("Sub", b.constant(1.0), wide), b.constant(np.finfo(np.float32).min))
-    x = embeddings(b, ids, kinds)
-    for _ in range(LAYERS):
-        x = feed_forward(b, attention(b, x, mask))
-    b.output(x, [1, SEQUENCE, HIDDEN])
-    first = b("Gather", x, b.constant(0, np.int64), axis=1)
-    b.output(b("Tanh", b("Gemm", first, b.weight(HIDDEN, HIDDEN), b.weight(HIDDEN), transB=1)), [1, HIDDEN])
-    return b.model("bert")
+    return bert(1, SEQUENCE)
+
+
+@kept
+def bert_symbolic():
+    return bert("batch", "length")
 
 
 # ---- carried by packages ---------------------------------------------------------------------------------------------------

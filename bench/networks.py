@@ -60,15 +60,15 @@ class Library:
         for name in ("tn_diagnostic_count", "tn_input_count", "tn_output_count"):
             getattr(self.c, name).restype = ctypes.c_size_t
 
-    def load(self, model, threads, inputs, dims=None, machine=None, outputs=None):
+    def load(self, model, threads, inputs, dims=None, machine=None, outputs=None, passes=None):
         """inputs: arrays or tensors by name, in the network's order; outputs: tensors to write into, NULL: Tenon allocates arrays."""
-        return Network(self, str(model), threads, inputs, dims or {}, machine, outputs)
+        return Network(self, str(model), threads, inputs, dims or {}, machine, outputs, passes)
 
 
 class Network:
     """A compiled network with its inputs. `run` writes into the outputs given, or those that the first run allocated."""
 
-    def __init__(self, library, model, threads, inputs, dims, machine=None, outputs=None):
+    def __init__(self, library, model, threads, inputs, dims, machine=None, outputs=None, passes=None):
         self.c, self.inputs, self.handles = library.c, inputs, []
         self.session = ctypes.c_void_p(self.c.tn_session_new())
         self.network, self.executable, self.context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -77,7 +77,7 @@ class Network:
         start = time.perf_counter()
         self.check(self.c.tn_load_onnx(self.session, model.encode(), ctypes.byref(load), ctypes.byref(self.network)))
         self.import_ms = (time.perf_counter() - start) * 1e3
-        options = CompileOptions(machine.encode() if machine else None, threads, None, None, 0)
+        options = CompileOptions(machine.encode() if machine else None, threads, passes.encode() if passes else None, None, 0)
         self.check(self.c.tn_compile(self.session, self.network, ctypes.byref(options), ctypes.byref(self.executable)))
         self.compile_ms = (time.perf_counter() - start) * 1e3
         self.check(self.c.tn_context_new(self.executable, ctypes.byref(self.context)))

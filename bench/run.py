@@ -301,6 +301,35 @@ def bert_base(bench):
     yield from bench.against_peer("bert_base", models.bert_base(), sentence(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.7)
 
 
+def between(bench, model, *options):
+    """Bytes of intermediates that kernels read and write in a run."""
+    out = subprocess.run([bench.build / "tenon", "explain", model, "--json", "--no-run", *options], capture_output=True, text=True)
+    if out.returncode:
+        raise networks.Error(out.stderr.strip())
+    return json.loads(out.stdout)["totals"]["bytes_between"]
+
+
+@figure
+def bert_fusion(bench):
+    """BERT against itself with one kernel an operation (limit): bytes of intermediates, and time on one core."""
+    model = models.bert_base()
+    value, limit = between(bench, model), between(bench, model, "--passes=-fuse")
+    yield row("bert_fusion_bytes", "MB", (value / 1e6, limit / 1e6, None, value / limit), "at most 0.33", lambda ratio: ratio <= 1 / 3)
+    fused, apart = (bench.networks.load(model, 1, sentence(), passes=passes) for passes in (None, "-fuse"))
+    compare("bert_fusion", fused.outputs(), apart.outputs())
+    yield row("bert_fusion", "ms", turns(lambda: run_ms(fused, 0.7), lambda: run_ms(apart, 0.7)), "at most 0.77", lambda ratio: ratio <= 1 / 1.3)
+    fused.close(), apart.close()
+
+
+@figure
+def bert_symbolic(bench):
+    """BERT compiled for any batch and length against the same with known sizes (limit), on one core."""
+    anyhow, known = (bench.networks.load(model, 1, sentence()) for model in (models.bert_symbolic(), models.bert_base()))
+    compare("bert_symbolic", anyhow.outputs(), known.outputs())
+    yield row("bert_symbolic", "ms", turns(lambda: run_ms(anyhow, 0.7), lambda: run_ms(known, 0.7)), "at most 1.1", lambda ratio: ratio <= 1.1)
+    anyhow.close(), known.close()
+
+
 @figure
 def bert_base_compile(bench):
     """Cold compile of BERT, 438 MB of weights."""
