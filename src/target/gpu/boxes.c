@@ -415,6 +415,7 @@ void gpu_plan_boxes(lower *L)
         n = x->first_turn + (g->instances > 1 ? g->instances : 0);
     }
     g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
+    tn_tile_walk(L->kernel->body, gpu_find_overlap, L);
 }
 
 gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot)
@@ -533,12 +534,18 @@ void gpu_pass_turn(lower *L, tn_lbuilder *b)
     tn_l_store(b, x->turn, zero, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one), NULL);
 }
 
-void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
+/* Where the operands of its turn lie. */
+static void locate(tn_lbuilder *b, gpu_boxes *x)
 {
     tn_lvalue *stage = stage_of(b, x);
-    tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(b, x, FULL, stage), get(b, x->parity)}, 3);
     for (int i = 0; i < x->n; i++)
         x->operand[i]->stage = gpu_times(b, stage, gpu_operand_elements(x->operand[i]));
+}
+
+void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
+{
+    tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(b, x, FULL, stage_of(b, x)), get(b, x->parity)}, 3);
+    locate(b, x);
 }
 
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also)
@@ -566,6 +573,41 @@ void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
         gpu_release_boxes(L, b, x, false, NULL);
         gpu_next_boxes(b, x);
     }
+}
+
+bool gpu_reads_own_rings(lower *L, const tn_top *dot)
+{
+    bool any = false;
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++) {
+        const gpu_boxes *x = GPU(L)->boxes.at[i];
+        if ((x->dot == dot) != (x->last == dot))
+            return false;
+        any |= x->dot == dot;
+    }
+    return any;
+}
+
+void gpu_locate_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot)
+            locate(b, GPU(L)->boxes.at[i]);
+}
+
+void gpu_await_next_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot) {
+            gpu_next_boxes(b, GPU(L)->boxes.at[i]);
+            gpu_await_boxes(L, b, GPU(L)->boxes.at[i]);
+        }
+}
+
+void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot)
+            gpu_release_boxes(L, b, GPU(L)->boxes.at[i], true, NULL);
 }
 
 void gpu_release_program(lower *L, tn_lbuilder *b)
@@ -759,6 +801,8 @@ static int64_t wanted_registers(const lower *L)
     int64_t words = REST;
     for (size_t i = 0; i < g->products.len; i++)
         words += gpu_words(L, &g->products.at[i]->result->type);
+    for (size_t i = 0; i < g->overlaps.len; i++)
+        words += g->overlaps.at[i]->words;
     return words;
 }
 

@@ -40,6 +40,7 @@ typedef struct product {
     gpu_operand operand[2], raw[2]; /* raw: copied as it lies, and turned into the operand (its width is 0: it is not) */
     tn_lvalue *side;      /* which of two buffers the next turned strip goes into */
     place *acc;
+    const tn_top *user;   /* what adds the dot to something, at which the accumulators start; NULL: nothing */
     bool copied;          /* a ring of copies feeds it */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
 } product;
@@ -656,6 +657,8 @@ static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
 
 static bool is_before(const tn_tvalue *v, const tn_top *op)
 {
+    while (v->def && (v->def->code == TN_T_broadcast || v->def->code == TN_T_reshape || v->def->code == TN_T_permute)) /* made where it is wanted */
+        v = v->def->operand[0];
     for (const tn_top *at = op->next; at; at = at->next)
         if (v->def == at)
             return false;
@@ -715,23 +718,66 @@ static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
     return out;
 }
 
+/* What is to be multiplied, by what, and the accumulators, at their start. */
+static bool open_product(lower *L, tn_lbuilder *b, const tn_top *op, product *p)
+{
+    *p = product_of(L, op);
+    if (!is_tiled(p) && !gpu_class_layout(L, &p->dot->result->type, &p->layout))
+        return false;
+    for (int i = 0; is_tiled(p) && i < 2; i++)
+        if (!gpu_operand_of(L, p->dot, i, &p->operand[i]))
+            return false;
+    tn_ttype sums = p->dot->result->type;
+    sums.dtype = p->sum;
+    p->acc = gpu_new_place(L, b, &sums, &p->layout, "acc");
+    p->user = op == p->dot ? addition(L, p) : NULL;
+    if (p->user)
+        start_at(L, b, p, p->user);
+    else
+        clear(b, p);
+    return true;
+}
+
+static void close_product(lower *L, tn_lbuilder *b, const product *p)
+{
+    if (L->status == TN_OK)
+        lower_set_place(L, p->user ? p->user->result : p->op->result, narrowed(L, b, p));
+}
+
+bool gpu_fragments_of_dot(lower *L, const tn_top *dot, tn_layout *out)
+{
+    const tn_ttype *type = &dot->operand[0]->type;
+    tn_layout has;
+    return tn_dtype_bits(type->dtype) == 16 && gpu_dot_is_by_groups(L, dot) && tn_layout_mma_a(type, GPU(L)->warps, 1, out) && gpu_class_layout(L, type, &has) &&
+           tn_layout_same_threads(&has, out);
+}
+
+product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place *fragments)
+{
+    product *p = TN_NEW(&L->arena, product);
+    if (!open_product(L, b, dot, p))
+        return NULL;
+    for (int i = 0; i < 2; i++)
+        gpu_ready_operand(L, dot, i, &p->operand[i]);
+    if (fragments)
+        p->operand[0].fragments = fragments;
+    multiply_by_groups(L, b, p);
+    return p;
+}
+
+void gpu_end_dot(lower *L, tn_lbuilder *b, const product *p, int others)
+{
+    const char *name = tn_format(&L->session->arena, "wgmma_until_%d", tn_layout_regs(&p->layout));
+    tn_l_machine(b, name, (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0), tn_l_index(b, others)}, 3);
+    close_product(L, b, p);
+}
+
 void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     const tn_top *dot = dot_of(op);
-    product p = product_of(L, op);
-    if (!is_tiled(&p) && !gpu_class_layout(L, &dot->result->type, &p.layout))
+    product p;
+    if (!open_product(L, b, op, &p))
         return;
-    for (int i = 0; is_tiled(&p) && i < 2; i++)
-        if (!gpu_operand_of(L, dot, i, &p.operand[i]))
-            return;
-    tn_ttype sums = dot->result->type;
-    sums.dtype = p.sum;
-    p.acc = gpu_new_place(L, b, &sums, &p.layout, "acc");
-    const tn_top *user = op == dot ? addition(L, &p) : NULL;
-    if (user)
-        start_at(L, b, &p, user);
-    else
-        clear(b, &p);
     int64_t shared = GPU(L)->shared;
     gpu_boxes *boxes = op == dot ? NULL : gpu_boxes_of_fold(L, dot);
     if (op == dot) {
@@ -752,6 +798,5 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
             add_strips(L, b, &p);
         GPU(L)->shared = shared; /* what was made inside is not there behind it */
     }
-    if (L->status == TN_OK)
-        lower_set_place(L, user ? user->result : op->result, narrowed(L, b, &p));
+    close_product(L, b, &p);
 }

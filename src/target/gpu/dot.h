@@ -85,6 +85,13 @@ void gpu_give_buffer(lower *L, gpu_operand *o, int64_t stages);
 bool gpu_dot_is_by_groups(lower *L, const tn_top *dot);
 bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 
+/* A dot of a `for` by warpgroups, in parts. It has started: its products are under way, with the left factor from registers (fragments) or where rings have it. It has
+ * ended, when at most `others` groups of products are under way: then its result, or what it is added to, is a place. */
+typedef struct product gpu_product;
+bool gpu_fragments_of_dot(lower *L, const tn_top *dot, tn_layout *out); /* how its left operand lies in registers; false: it can't */
+gpu_product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place *fragments);
+void gpu_end_dot(lower *L, tn_lbuilder *b, const gpu_product *p, int others);
+
 /* ---- blocks.c: by multiply-adds, a block of the result a thread ------------------------------------------------------------------ */
 /* False: the types, or too few elements. The extents are powers of two. */
 bool gpu_block_layout(lower *L, const tn_top *dot, gpu_warps *warps, tn_layout *out);
@@ -105,6 +112,11 @@ void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x);
 /* The rings of a loop that a dot is the first to read in a turn, and those that it is the last to. */
 void gpu_await_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
+/* The same of a dot that alone reads its rings, in parts (overlap.c): whether it does; where what was awaited lies; on to the next turn; done with the one before. */
+bool gpu_reads_own_rings(lower *L, const tn_top *dot);
+void gpu_locate_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
+void gpu_await_next_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
+void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
 /* Around a product's loop: of a CTA's instances one after another is in it. Nothing where there is one. */
 void gpu_take_turn(lower *L, tn_lbuilder *b);

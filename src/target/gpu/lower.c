@@ -107,7 +107,7 @@ static bool must_load_now(lower *L, const tn_top *load)
     return false;
 }
 
-static void keep(lower *L, tn_lbuilder *b, const tn_tvalue *v)
+void gpu_keep(lower *L, tn_lbuilder *b, const tn_tvalue *v)
 {
     tn_layout layout;
     if (gpu_natural_layout(L, v, &layout))
@@ -158,7 +158,7 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
     bool worth = gpu_is_worth_keeping(L, op->result);
     if (!worth && (is_load_of_several(L, op) ? leave_to_nest(L, op) : !must_load_now(L, op)))
         return;
-    keep(L, b, op->result);
+    gpu_keep(L, b, op->result);
     place *p = tn_map_get(&L->places, TN_KEY(op->result));
     int64_t registers;
     if (p && p->held && gpu_had_better_wait(L, op->result, &p->held->layout, &registers))
@@ -252,19 +252,22 @@ static bool reads_state(lower *L, const tn_tvalue *v, const tn_tvalue *args, int
     return false;
 }
 
-/* state := values, what the body yields. All are computed before the first is stored, where one is computed from another's old value. */
-static void carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *const *values, place *const *state, int n)
+void gpu_carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *const *values, place *const *state, int n, const bool *chosen)
 {
     place *next[TN_TILE_CARRIED];
     bool apart = false;
     for (int i = 0; i < n; i++) {
         int budget = LOWER_BUDGET;
+        if (chosen && !chosen[i])
+            continue;
         apart |= reads_state(L, values[i], args, n, &args[i], &budget);
         if (state[i]->held && state[i]->buffer)
             apart = true;
     }
     for (int i = 0; i < n; i++) {
         tn_layout layout = state[i]->held ? state[i]->held->layout : (tn_layout){0};
+        if (chosen && !chosen[i])
+            continue;
         next[i] = state[i];
         if (apart) {
             next[i] = gpu_new_place(L, b, &args[i].type, &layout, "next");
@@ -273,7 +276,8 @@ static void carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *co
         gpu_materialise_into(L, b, values[i], next[i]);
     }
     for (int i = 0; apart && i < n; i++)
-        copy_registers(b, &args[i].type, state[i], next[i]);
+        if (!chosen || chosen[i])
+            copy_registers(b, &args[i].type, state[i], next[i]);
 }
 
 enum { MOST_TURNS = 4, MOST_AHEAD = 16 };
@@ -337,7 +341,7 @@ static void lower_turn(lower *L, tn_lbuilder *in, const tn_top *op, tn_lvalue *i
     bind_state(L, op->region[0]->arg + 1, state, n);
     gpu_block(L, in, op->region[0]);
     if (L->status == TN_OK)
-        carry(L, in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n);
+        gpu_carry(L, in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n, NULL);
     lower_close(L, s);
 }
 
@@ -433,6 +437,12 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     for (int i = 0; i < n; i++)
         gpu_materialise_into(L, b, op->operand[3 + i], state[i]);
+    const gpu_overlap *overlap = gpu_overlap_of(L, op);
+    if (overlap) {
+        gpu_lower_overlapped(L, b, overlap, lo, hi, step, state);
+        bind_state(L, op->result, state, n);
+        return;
+    }
     gpu_settle_operands(L, b, op);
     gpu_ring *ring = gpu_ring_of_loop(L, op);
     if (ring) {
@@ -482,7 +492,7 @@ static void lower_while(lower *L, tn_lbuilder *b, const tn_top *op)
     bind_state(L, op->region[1]->arg, state, n);
     gpu_block(L, &in, op->region[1]);
     if (L->status == TN_OK)
-        carry(L, &in, op->region[1]->arg, op->region[1]->last->operand, state, n);
+        gpu_carry(L, &in, op->region[1]->arg, op->region[1]->last->operand, state, n, NULL);
     gpu_leave(L, &in, r);
     lower_close(L, s);
     bind_state(L, op->result, state, n);
@@ -529,7 +539,7 @@ static void lower_gather(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     gpu_share(L, b, &source->type, p, NULL);
     *tn_map_at(&L->gathered, TN_KEY(op)) = p;
-    keep(L, b, op->result);
+    gpu_keep(L, b, op->result);
 }
 
 static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -599,31 +609,35 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions)
             gpu_refuse(L, op, NULL);
         else if (op->code == TN_T_asm && op->result->type.rank) /* once, whoever wants it */
-            keep(L, b, op->result);
+            gpu_keep(L, b, op->result);
         else if (op->nresults == 1 && op->result->type.rank == 0)
             lower_scalar(L, b, op->result); /* once, here, not in every nest that uses it */
         else if (op->nresults == 1 && !gpu_is_copied(L, op->result) && gpu_is_worth_keeping(L, op->result))
-            keep(L, b, op->result);
+            gpu_keep(L, b, op->result);
         return; /* other pure operations are computed where they are used */
     }
 }
 
 static int64_t shared_end(const tn_lvalue *buffer) { return buffer->def->at + buffer->def->size * ((tn_dtype_bits(buffer->type.dtype) + 7) / 8); }
 
-/* What an operation took for itself is free behind it, unless it is so little that a barrier, which who takes it next waits at, costs more. */
-void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
+/* What it took for itself is free behind it, unless it is so little that a barrier, which who takes it next waits at, costs more. */
+void gpu_op(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     enum { LITTLE = 4 << 10 /* bytes */ };
     gpu_lower *g = GPU(L);
-    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
-        int64_t before = g->shared;
-        size_t shares = g->shares.len;
-        lower_op(L, b, op);
-        for (size_t i = shares; i < g->shares.len; i++) /* what is read later too */
-            before = tn_max(before, shared_end(g->shares.at[i]->buffer));
-        if (g->shared - before >= LITTLE)
-            gpu_give_back(L, before);
-    }
+    int64_t before = g->shared;
+    size_t shares = g->shares.len;
+    lower_op(L, b, op);
+    for (size_t i = shares; i < g->shares.len; i++) /* what is read later too */
+        before = tn_max(before, shared_end(g->shares.at[i]->buffer));
+    if (g->shared - before >= LITTLE)
+        gpu_give_back(L, before);
+}
+
+void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+        gpu_op(L, b, op);
 }
 
 static void open_locals(lower *L, tn_lbuilder *b)

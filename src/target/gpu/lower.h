@@ -98,6 +98,7 @@ typedef struct gpu_lower {
     bool own_memory;            /* instances would want memory besides the ring, each its own */
     int most_stages;            /* of such a ring; 0: there shall be none */
     bool alone;                 /* there shall be one instance */
+    TN_VEC(struct gpu_overlap *) overlaps; /* loops whose turns run into each other (overlap.c) */
     const tn_top *product;      /* the dot that the fold around it computes */
 } gpu_lower;
 
@@ -127,6 +128,30 @@ void gpu_loop_bounds(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue **lo,
 void gpu_refuse(lower *L, const tn_top *op, const char *what);
 /* The layout in which a sink walks v; of a scalar: the first thread's. */
 bool gpu_sink_layout(lower *L, const tn_tvalue *v, tn_layout *out);
+
+void gpu_op(lower *L, tn_lbuilder *b, const tn_top *op);
+void gpu_keep(lower *L, tn_lbuilder *b, const tn_tvalue *v); /* in registers */
+/* state := values, what the loop's body yields, of those that are chosen (NULL: all). All are computed before the first is stored, where one is computed from
+ * another's old value. */
+void gpu_carry(lower *L, tn_lbuilder *b, const tn_tvalue *args, tn_tvalue *const *values, place *const *state, int n, const bool *chosen);
+
+/* ---- overlap.c ------------------------------------------------------------------------------------------------------------- */
+/* A loop of two products, the first one's operands known by its index, the second one's left operand made of the first one's result: the first one of a turn runs
+ * with the second one of the turn before. */
+typedef struct gpu_overlap gpu_overlap;
+struct gpu_overlap {
+    const tn_top *loop, *first, *second;
+    tn_map late;                       /* what comes of the second dot: tn_top -> itself */
+    bool late_state[TN_TILE_CARRIED];  /* what the loop carries of that */
+    const tn_tvalue *cross[8];         /* what it reads besides: the dot's left operand, then others */
+    int ncross;
+    const tn_tvalue *source;           /* of f32, from which the left operand is packed */
+    tn_layout fragments;               /* of the left operand */
+    int64_t words;                     /* registers of what crosses */
+};
+void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
+const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop); /* NULL: none */
+void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state);
 
 /* ---- choose.c: which layout ------------------------------------------------------------------------------------------------ */
 /* Looks at the kernel before anything is lowered: what is used where, how memory lies. */

@@ -152,7 +152,7 @@ static const char *text_of(tn_emitter *e, const ptx *row, const tn_linstruction 
             tn_text_add(&text, i ? ", $%d" : "$%d", a->first[p] + i);
         tn_text_add(&text, several ? "}" : "");
     }
-    return text.at;
+    return text.at ? text.at : ""; /* of none: only what depends on it */
 }
 
 static LLVMTypeRef result_type(tn_emitter *e, assembly *a)

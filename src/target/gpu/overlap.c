@@ -1,0 +1,349 @@
+/* Loops of two products of which the second one's left operand is made of the first one's result (attention): a turn's first product runs with the second one of the
+ * turn before, so that what lies between them is computed while warpgroups multiply.
+ *
+ *     turn first:  S = first; between: P, state
+ *     loop:        S = first of this turn           under way
+ *                  second of the turn before, by P  under way too
+ *                  wait for S; between: P', state   while the second one still runs
+ *                  wait for the second one; what comes of it; P := P'
+ *     behind:      second of the last turn
+ *
+ * The body's operations are parted: `late` is what comes of the second dot, `early` the rest, which no late result is for. What late operations read of early ones
+ * crosses from turn to turn in registers. The order in which boxes are awaited is that of the loop as it stands, so that the producer is none the wiser.
+ *
+ * Registers that a product under way reads must not be written, so P' is packed behind the wait. The assembler moves a wait up over arithmetic that does not need it,
+ * but not into another basic block: the loop of the mbarrier's wait for the next right operand stands before it. */
+#include "target/gpu/dot.h"
+
+/* ---- which loops ------------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_WORDS = 192 /* registers of a thread: both products' sums and what crosses */ };
+
+/* Computed by threads from registers and memory, or nothing that a dot is made of. */
+static bool may_run_between(const tn_top *op)
+{
+    for (int r = 0; op->code == TN_T_if && r < op->nregions; r++)
+        for (const tn_top *in = op->region[r]->first; in; in = in->next)
+            if (in->code == TN_T_dot || !(may_run_between(in) || in->code == TN_T_yield))
+                return false;
+    return op->code == TN_T_if || op->code == TN_T_reduce || (lower_is_expression(op) && op->code != TN_T_gather && op->code != TN_T_asm);
+}
+
+static bool is_movement(const tn_top *op) { return op->code == TN_T_broadcast || op->code == TN_T_reshape || op->code == TN_T_permute; }
+
+/* Known by the loop's index and what is there before the loop. */
+static bool is_free(const tn_tvalue *v, const tn_top *loop, int *budget)
+{
+    const tn_top *op = v->def;
+    if (--*budget < 0)
+        return false;
+    if (!op)
+        return v->block != loop->region[0] || v == loop->region[0]->arg;
+    if (op->block != loop->region[0])
+        return true;
+    if (!lower_is_expression(op))
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_free(op->operand[i], loop, budget))
+            return false;
+    for (int d = 0; op->view && d < op->view->rank; d++)
+        if (!is_free(op->subscript[d].value, loop, budget))
+            return false;
+    return true;
+}
+
+/* The two dots, if the loop does nothing else that must stay in its order. */
+static bool find_dots(lower *L, gpu_overlap *x)
+{
+    int budget = LOWER_BUDGET;
+    for (const tn_top *op = x->loop->region[0]->first; op; op = op->next) {
+        if (op->code != TN_T_dot) {
+            if (op->code != TN_T_yield && !may_run_between(op))
+                return false;
+            continue;
+        }
+        if (x->second || op->result->type.dtype != TN_F32 || !gpu_dot_is_by_groups(L, op) || !gpu_reads_own_rings(L, op))
+            return false;
+        if (x->first)
+            x->second = op;
+        else
+            x->first = op;
+    }
+    return x->second && is_free(x->first->operand[0], x->loop, &budget) && is_free(x->first->operand[1], x->loop, &budget) &&
+           tn_map_get(&GPU(L)->ready, TN_KEY(&x->first->operand[0])) && tn_map_get(&GPU(L)->ready, TN_KEY(&x->first->operand[1])) &&
+           tn_map_get(&GPU(L)->ready, TN_KEY(&x->second->operand[1])) && !tn_map_get(&GPU(L)->ready, TN_KEY(&x->second->operand[0]));
+}
+
+static bool is_late(const gpu_overlap *x, const tn_top *op) { return tn_map_get(&x->late, TN_KEY(op)) != NULL; }
+
+/* Parts operations and state; false: an early one would read late state. */
+static bool part(lower *L, gpu_overlap *x)
+{
+    const tn_tblock *body = x->loop->region[0];
+    tn_map late = {.arena = &L->arena}, state = {.arena = &L->arena}; /* values */
+    *tn_map_at(&x->late, TN_KEY(x->second)) = (void *)(uintptr_t)x->second;
+    *tn_map_at(&late, TN_KEY(x->second->result)) = (void *)(uintptr_t)x->second;
+    for (const tn_top *op = x->second->next; op; op = op->next) {
+        if (op->code == TN_T_yield || !lower_depends_on(op, &late))
+            continue;
+        if (!lower_is_expression(op) || lower_is_load(op))
+            return false;
+        *tn_map_at(&x->late, TN_KEY(op)) = (void *)(uintptr_t)op;
+        *tn_map_at(&late, TN_KEY(op->result)) = (void *)(uintptr_t)op;
+    }
+    for (int i = 0; i < x->loop->nresults; i++) {
+        x->late_state[i] = tn_map_get(&late, TN_KEY(body->last->operand[i])) != NULL;
+        if (x->late_state[i])
+            *tn_map_at(&state, TN_KEY(&body->arg[1 + i])) = (void *)(uintptr_t)x->loop;
+    }
+    for (int i = 0; i < x->loop->nresults; i++)
+        if (!x->late_state[i] && tn_map_get(&state, TN_KEY(body->last->operand[i])))
+            return false;
+    for (const tn_top *op = body->first; op != body->last; op = op->next)
+        if (!is_late(x, op) && lower_depends_on(op, &state))
+            return false;
+    return true;
+}
+
+/* What of v, which late operations read, crosses. */
+static bool cross(lower *L, gpu_overlap *x, const tn_tvalue *v)
+{
+    const tn_tblock *body = x->loop->region[0];
+    int budget = LOWER_BUDGET;
+    if (!v->def && v->block == body)
+        return v == body->arg || x->late_state[v - body->arg - 1];
+    if (!v->def || v->def->block != body || is_late(x, v->def) || is_free(v, x->loop, &budget))
+        return true;
+    if (is_movement(v->def) && v != x->second->operand[0])
+        return cross(L, x, v->def->operand[0]);
+    for (int i = 0; i < x->ncross; i++)
+        if (x->cross[i] == v)
+            return true;
+    if (x->ncross == (int)TN_COUNT(x->cross) || v->type.pointer)
+        return false;
+    x->cross[x->ncross++] = v;
+    x->words += gpu_words(L, &v->type);
+    return true;
+}
+
+static bool find_crossing(lower *L, gpu_overlap *x)
+{
+    const tn_tvalue *left = x->second->operand[0];
+    if (!cross(L, x, left) || !x->ncross)
+        return false;
+    for (const tn_top *op = x->second; op; op = op->next)
+        for (int i = 0; is_late(x, op) && i < op->noperands; i++)
+            if (!cross(L, x, op->operand[i]))
+                return false;
+    for (x->source = left; x->source->def && x->source->def->code == TN_T_cast; x->source = x->source->def->operand[0])
+        ;
+    for (const tn_top *op = x->loop->region[0]->first; op != x->first; op = op->next) /* all of it comes of the first dot or later */
+        for (int i = 0; i < x->ncross; i++)
+            if (x->cross[i]->def == op)
+                return false;
+    return x->source->type.dtype == TN_F32 && x->source->def && x->source->def->block == x->loop->region[0] && gpu_fragments_of_dot(L, x->second, &x->fragments);
+}
+
+void gpu_find_overlap(void *context, tn_top *loop)
+{
+    lower *L = context;
+    gpu_overlap *x = TN_NEW(&L->arena, gpu_overlap);
+    *x = (gpu_overlap){.loop = loop, .late = {.arena = &L->arena}};
+    if (loop->code != TN_T_for || !find_dots(L, x) || !part(L, x) || !find_crossing(L, x) ||
+        gpu_words(L, &x->first->result->type) + gpu_words(L, &x->second->result->type) + x->words > MOST_WORDS)
+        return;
+    TN_PUSH(&L->arena, &GPU(L)->overlaps, x);
+    tn_text_add(&GPU(L)->remarks, "\na turn's first product runs with the second one of the turn before");
+}
+
+const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop)
+{
+    for (size_t i = 0; i < GPU(L)->overlaps.len; i++)
+        if (GPU(L)->overlaps.at[i]->loop == loop)
+            return GPU(L)->overlaps.at[i];
+    return NULL;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct turns {
+    const gpu_overlap *x;
+    place *const *state;
+    place *cross[TN_COUNT(((gpu_overlap *)NULL)->cross)];
+    tn_lvalue *at; /* index of the turn whose late part is to come */
+} turns;
+
+static scope open_turn(lower *L, const turns *t, tn_lvalue *index)
+{
+    scope s = lower_open(L);
+    lower_memo(L, &t->x->loop->region[0]->arg[0], NULL, (element){index, NULL});
+    return s;
+}
+
+/* Late operations find what crossed in the places of the turn before; `kept`: those that this turn has given it. */
+static void enter_late(lower *L, const turns *t, place **kept)
+{
+    for (int i = 0; i < t->x->ncross; i++) {
+        kept[i] = tn_map_get(&L->places, TN_KEY(t->x->cross[i]));
+        lower_set_place(L, t->x->cross[i], t->cross[i]);
+    }
+}
+
+static void leave_late(lower *L, const turns *t, place *const *kept)
+{
+    for (int i = 0; i < t->x->ncross; i++)
+        lower_set_place(L, t->x->cross[i], kept[i]);
+}
+
+static gpu_product *start_early(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index)
+{
+    const gpu_overlap *x = t->x;
+    scope s = open_turn(L, t, index);
+    for (const tn_top *op = x->loop->region[0]->first; op != x->first && L->status == TN_OK; op = op->next)
+        gpu_op(L, b, op);
+    gpu_await_dot(L, b, x->first);
+    gpu_product *p = L->status == TN_OK ? gpu_start_dot(L, b, x->first, NULL) : NULL;
+    lower_close(L, s);
+    return p;
+}
+
+static void finish_early(lower *L, tn_lbuilder *b, const turns *t, gpu_product *first, int others, tn_lvalue *index)
+{
+    const gpu_overlap *x = t->x;
+    gpu_end_dot(L, b, first, others);
+    gpu_release_dot(L, b, x->first);
+    scope s = open_turn(L, t, index);
+    for (const tn_top *op = x->first->next; op && L->status == TN_OK; op = op->next) {
+        if (is_late(x, op))
+            continue;
+        gpu_op(L, b, op);
+        if (op->nresults == 1 && op->result == x->source && !tn_map_get(&L->places, TN_KEY(x->source)))
+            gpu_keep(L, b, x->source);
+    }
+    lower_close(L, s);
+}
+
+/* The state and what crosses, for the turn that comes: behind the end of products that read what crossed before. */
+static void hand_over(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index)
+{
+    const gpu_overlap *x = t->x;
+    const tn_tblock *body = x->loop->region[0];
+    const place *source = tn_map_get(&L->places, TN_KEY(x->source));
+    bool early[TN_TILE_CARRIED];
+    if (L->status != TN_OK)
+        return;
+    if (source && source->held) {
+        tn_lop *loop = tn_l_for(b, "r", tn_l_index(b, 0), tn_l_index(b, tn_layout_regs(&source->held->layout)), tn_l_index(b, 1), TN_FOR_UNROLL);
+        tn_lbuilder in = tn_l_in(b, loop->region[0]);
+        tn_l_machine(&in, "not_before", (tn_lvalue *[]){source->held->regs, loop->region[0]->arg}, 2);
+    }
+    scope s = open_turn(L, t, index);
+    for (int i = 0; i < x->ncross; i++)
+        gpu_materialise_into(L, b, x->cross[i], t->cross[i]);
+    for (int i = 0; i < x->loop->nresults; i++)
+        early[i] = !x->late_state[i];
+    gpu_carry(L, b, body->arg + 1, body->last->operand, t->state, x->loop->nresults, early);
+    lower_close(L, s);
+    tn_l_store(b, t->at, tn_l_index(b, 0), index, NULL);
+}
+
+static gpu_product *start_late(lower *L, tn_lbuilder *b, const turns *t)
+{
+    place *kept[TN_COUNT(t->cross)];
+    scope s = open_turn(L, t, tn_l_load(b, t->at, tn_l_index(b, 0), 1, NULL, NULL));
+    enter_late(L, t, kept);
+    gpu_locate_dot(L, b, t->x->second);
+    gpu_product *p = gpu_start_dot(L, b, t->x->second, t->cross[0]);
+    leave_late(L, t, kept);
+    lower_close(L, s);
+    return p;
+}
+
+static void finish_late(lower *L, tn_lbuilder *b, const turns *t, gpu_product *second)
+{
+    const gpu_overlap *x = t->x;
+    const tn_tblock *body = x->loop->region[0];
+    place *kept[TN_COUNT(t->cross)];
+    gpu_end_dot(L, b, second, 0);
+    scope s = open_turn(L, t, tn_l_load(b, t->at, tn_l_index(b, 0), 1, NULL, NULL));
+    enter_late(L, t, kept);
+    for (const tn_top *op = x->second->next; op && L->status == TN_OK; op = op->next)
+        if (is_late(x, op))
+            gpu_op(L, b, op);
+    if (L->status == TN_OK)
+        gpu_carry(L, b, body->arg + 1, body->last->operand, t->state, x->loop->nresults, x->late_state);
+    leave_late(L, t, kept);
+    lower_close(L, s);
+}
+
+static void first_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index)
+{
+    region r = gpu_enter(L);
+    gpu_product *first = start_early(L, b, t, index);
+    if (!first)
+        return;
+    finish_early(L, b, t, first, 0, index);
+    gpu_await_dot(L, b, t->x->second);
+    hand_over(L, b, t, index);
+    gpu_leave(L, NULL, r);
+}
+
+static void next_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index)
+{
+    gpu_product *first = start_early(L, b, t, index), *second = first ? start_late(L, b, t) : NULL;
+    if (!second)
+        return;
+    finish_early(L, b, t, first, 1, index);
+    gpu_await_next_dot(L, b, t->x->second);
+    finish_late(L, b, t, second);
+    gpu_release_dot_before(L, b, t->x->second);
+    hand_over(L, b, t, index);
+}
+
+static void last_turn(lower *L, tn_lbuilder *b, const turns *t)
+{
+    region r = gpu_enter(L);
+    gpu_product *second = start_late(L, b, t);
+    if (!second)
+        return;
+    finish_late(L, b, t, second);
+    gpu_release_dot(L, b, t->x->second);
+    gpu_leave(L, NULL, r);
+}
+
+static bool new_crossing(lower *L, tn_lbuilder *b, turns *t)
+{
+    for (int i = 0; i < t->x->ncross; i++) {
+        const tn_tvalue *v = t->x->cross[i];
+        tn_layout layout = t->x->fragments;
+        if (i && v->type.rank && !gpu_natural_layout(L, v, &layout))
+            return false;
+        t->cross[i] = gpu_new_place(L, b, &v->type, &layout, "crossing");
+    }
+    t->at = tn_l_alloc(b, "turn", TN_I64, TN_SPACE_REG, 1);
+    return true;
+}
+
+void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state)
+{
+    turns t = {.x = x, .state = state};
+    const tn_top *op = x->loop;
+    for (int i = 0; i < op->nresults; i++)
+        lower_set_place(L, &op->region[0]->arg[1 + i], state[i]);
+    if (!new_crossing(L, b, &t))
+        return;
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, lo, hi))->region[0]);
+    region all = gpu_enter(L);
+    first_turn(L, &in, &t, lo);
+    tn_lop *loop = tn_l_for(&in, "i", gpu_plus(&in, lo, step), hi, step, TN_FOR_SERIAL);
+    tn_lbuilder turn = tn_l_in(&in, loop->region[0]);
+    region r = gpu_enter(L);
+    if (L->status == TN_OK)
+        next_turn(L, &turn, &t, loop->region[0]->arg);
+    gpu_leave(L, &turn, r);
+    if (L->status == TN_OK)
+        last_turn(L, &in, &t);
+    gpu_leave(L, NULL, all);
+    for (size_t i = 0; i < all.nbefore; i++) /* there may be no turn */
+        TN_PUSH(&L->arena, &GPU(L)->touched, all.before[i]);
+}
