@@ -833,6 +833,7 @@ static void compute(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder
         start_instance(L, b, g->boxes.at[0]);
     for (size_t i = 0; i < g->boxes.len && g->instances == 1; i++)
         start(b, g->boxes.at[i]);
+    gpu_start_turns(L, b);
     int64_t given = tn_loop_shared_bytes(L->func);
     lower_programs(L, b, body);
     g->own_memory = g->instances > 1 && tn_loop_shared_bytes(L->func) > given;

@@ -312,7 +312,7 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
 }
 
 /* Number of the thread's warpgroup, by way of a lane, so that the assembler sees that a warp has one: what follows from it is in uniform registers. */
-static tn_lvalue *group_of(lower *L)
+tn_lvalue *gpu_group_of(lower *L)
 {
     enum { BITS = TN_LAYOUT_LANE_BITS + 2 };
     tn_lbuilder *e = &L->entry;
@@ -327,7 +327,7 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
     int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
-    tn_lvalue *group = groups > 1 ? group_of(L) : tn_l_index(b, 0), *i, *j, *k;
+    tn_lvalue *group = groups > 1 ? gpu_group_of(L) : tn_l_index(b, 0), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);

@@ -88,6 +88,7 @@ bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 /* A dot of a `for` by warpgroups, in parts. It has started: its products are under way, with the left factor from registers (fragments) or where rings have it. It has
  * ended, when at most `others` groups of products are under way: then its result, or what it is added to, is a place. */
 typedef struct product gpu_product;
+tn_lvalue *gpu_group_of(lower *L); /* number of the thread's warpgroup */
 bool gpu_fragments_of_dot(lower *L, const tn_top *dot, tn_layout *out); /* how its left operand lies in registers; false: it can't */
 gpu_product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place *fragments);
 void gpu_end_dot(lower *L, tn_lbuilder *b, const gpu_product *p, int others);

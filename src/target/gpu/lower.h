@@ -149,6 +149,7 @@ struct gpu_overlap {
     tn_layout fragments;               /* of the left operand */
     int64_t words;                     /* registers of what crosses */
 };
+void gpu_start_turns(lower *L, tn_lbuilder *b); /* before all programs */
 void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
 const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop); /* NULL: none */
 void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state);

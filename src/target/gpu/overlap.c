@@ -17,6 +17,7 @@
 
 /* ---- which loops ------------------------------------------------------------------------------------------------------------- */
 
+enum { TURNS = 8 /* barriers of whose turn it is: this one and the next */ };
 enum { MOST_WORDS = 192 /* registers of a thread: both products' sums and what crosses */ };
 
 /* Computed by threads from registers and memory, or nothing that a dot is made of. */
@@ -76,33 +77,33 @@ static bool find_dots(lower *L, gpu_overlap *x)
 
 static bool is_late(const gpu_overlap *x, const tn_top *op) { return tn_map_get(&x->late, TN_KEY(op)) != NULL; }
 
-/* Parts operations and state; false: an early one would read late state. */
+/* Parts operations and state: late is what depends on the second dot, or on late state. False: that can't be. */
 static bool part(lower *L, gpu_overlap *x)
 {
     const tn_tblock *body = x->loop->region[0];
-    tn_map late = {.arena = &L->arena}, state = {.arena = &L->arena}; /* values */
+    tn_map late = {.arena = &L->arena}; /* values */
+    bool more = true;
     *tn_map_at(&x->late, TN_KEY(x->second)) = (void *)(uintptr_t)x->second;
     *tn_map_at(&late, TN_KEY(x->second->result)) = (void *)(uintptr_t)x->second;
-    for (const tn_top *op = x->second->next; op; op = op->next) {
-        if (op->code == TN_T_yield || !lower_depends_on(op, &late))
-            continue;
-        if (!lower_is_expression(op) || lower_is_load(op))
-            return false;
-        *tn_map_at(&x->late, TN_KEY(op)) = (void *)(uintptr_t)op;
-        *tn_map_at(&late, TN_KEY(op->result)) = (void *)(uintptr_t)op;
+    while (more) {
+        more = false;
+        for (const tn_top *op = body->first; op != body->last; op = op->next) {
+            if (op == x->second || !lower_depends_on(op, &late))
+                continue;
+            if (!lower_is_expression(op) || lower_is_load(op))
+                return false;
+            *tn_map_at(&x->late, TN_KEY(op)) = (void *)(uintptr_t)op;
+            *tn_map_at(&late, TN_KEY(op->result)) = (void *)(uintptr_t)op;
+        }
+        for (int i = 0; i < x->loop->nresults; i++) {
+            bool is = tn_map_get(&late, TN_KEY(body->last->operand[i])) != NULL;
+            more |= is && !x->late_state[i];
+            x->late_state[i] |= is;
+            if (is)
+                *tn_map_at(&late, TN_KEY(&body->arg[1 + i])) = (void *)(uintptr_t)x->loop;
+        }
     }
-    for (int i = 0; i < x->loop->nresults; i++) {
-        x->late_state[i] = tn_map_get(&late, TN_KEY(body->last->operand[i])) != NULL;
-        if (x->late_state[i])
-            *tn_map_at(&state, TN_KEY(&body->arg[1 + i])) = (void *)(uintptr_t)x->loop;
-    }
-    for (int i = 0; i < x->loop->nresults; i++)
-        if (!x->late_state[i] && tn_map_get(&state, TN_KEY(body->last->operand[i])))
-            return false;
-    for (const tn_top *op = body->first; op != body->last; op = op->next)
-        if (!is_late(x, op) && lower_depends_on(op, &state))
-            return false;
-    return true;
+    return !lower_depends_on(x->second, &late) && !lower_depends_on(x->first, &late);
 }
 
 /* What of v, which late operations read, crosses. */
@@ -131,7 +132,7 @@ static bool find_crossing(lower *L, gpu_overlap *x)
     const tn_tvalue *left = x->second->operand[0];
     if (!cross(L, x, left) || !x->ncross)
         return false;
-    for (const tn_top *op = x->second; op; op = op->next)
+    for (const tn_top *op = x->loop->region[0]->first; op; op = op->next)
         for (int i = 0; is_late(x, op) && i < op->noperands; i++)
             if (!cross(L, x, op->operand[i]))
                 return false;
@@ -162,6 +163,39 @@ const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop)
         if (GPU(L)->overlaps.at[i]->loop == loop)
             return GPU(L)->overlaps.at[i];
     return NULL;
+}
+
+/* ---- whose turn it is to multiply -------------------------------------------------------------------------------------------- */
+
+/* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short. */
+static bool takes_turns(const lower *L, const gpu_overlap *x)
+{
+    enum { LONG = 192 /* factors' depth and columns: an H200 makes 0.95 of what cuDNN does with turns, 0.85 without, at 128; 1.01, 1.02 at 256 */, GROUPS = 2 };
+    const gpu_lower *g = (const gpu_lower *)L;
+    return g->warps == 4 * GROUPS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size < LONG;
+}
+
+static void take_turn(lower *L, tn_lbuilder *b, const gpu_overlap *x)
+{
+    if (takes_turns(L, x))
+        tn_l_machine(b, "turn_take", (tn_lvalue *[]){gpu_plus(b, gpu_group_of(L), tn_l_index(b, TURNS))}, 1);
+}
+
+static void pass_turn(lower *L, tn_lbuilder *b, const gpu_overlap *x)
+{
+    if (takes_turns(L, x))
+        tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn2(b, TN_S_sub, tn_l_index(b, TURNS + 1), gpu_group_of(L))}, 1);
+}
+
+void gpu_start_turns(lower *L, tn_lbuilder *b)
+{
+    bool any = false;
+    for (size_t i = 0; i < GPU(L)->overlaps.len; i++)
+        any |= takes_turns(L, GPU(L)->overlaps.at[i]);
+    if (!any)
+        return;
+    tn_lbuilder last = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_ne, gpu_group_of(L), tn_l_index(b, 0)))->region[0]);
+    tn_l_machine(&last, "turn_pass", (tn_lvalue *[]){tn_l_index(&last, TURNS)}, 1);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------------------------------------------- */
@@ -200,8 +234,10 @@ static gpu_product *start_early(lower *L, tn_lbuilder *b, const turns *t, tn_lva
     const gpu_overlap *x = t->x;
     scope s = open_turn(L, t, index);
     for (const tn_top *op = x->loop->region[0]->first; op != x->first && L->status == TN_OK; op = op->next)
-        gpu_op(L, b, op);
+        if (!is_late(x, op))
+            gpu_op(L, b, op);
     gpu_await_dot(L, b, x->first);
+    take_turn(L, b, x);
     gpu_product *p = L->status == TN_OK ? gpu_start_dot(L, b, x->first, NULL) : NULL;
     lower_close(L, s);
     return p;
@@ -252,8 +288,11 @@ static gpu_product *start_late(lower *L, tn_lbuilder *b, const turns *t)
     place *kept[TN_COUNT(t->cross)];
     scope s = open_turn(L, t, tn_l_load(b, t->at, tn_l_index(b, 0), 1, NULL, NULL));
     enter_late(L, t, kept);
+    for (const tn_top *op = t->x->loop->region[0]->first; op != t->x->second && L->status == TN_OK; op = op->next)
+        if (is_late(t->x, op))
+            gpu_op(L, b, op);
     gpu_locate_dot(L, b, t->x->second);
-    gpu_product *p = gpu_start_dot(L, b, t->x->second, t->cross[0]);
+    gpu_product *p = L->status == TN_OK ? gpu_start_dot(L, b, t->x->second, t->cross[0]) : NULL;
     leave_late(L, t, kept);
     lower_close(L, s);
     return p;
@@ -282,6 +321,7 @@ static void first_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *inde
     gpu_product *first = start_early(L, b, t, index);
     if (!first)
         return;
+    pass_turn(L, b, t->x);
     finish_early(L, b, t, first, 0, index);
     gpu_await_dot(L, b, t->x->second);
     hand_over(L, b, t, index);
@@ -293,6 +333,7 @@ static void next_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index
     gpu_product *first = start_early(L, b, t, index), *second = first ? start_late(L, b, t) : NULL;
     if (!second)
         return;
+    pass_turn(L, b, t->x);
     finish_early(L, b, t, first, 1, index);
     gpu_await_next_dot(L, b, t->x->second);
     finish_late(L, b, t, second);
@@ -303,9 +344,11 @@ static void next_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index
 static void last_turn(lower *L, tn_lbuilder *b, const turns *t)
 {
     region r = gpu_enter(L);
+    take_turn(L, b, t->x);
     gpu_product *second = start_late(L, b, t);
     if (!second)
         return;
+    pass_turn(L, b, t->x);
     finish_late(L, b, t, second);
     gpu_release_dot(L, b, t->x->second);
     gpu_leave(L, NULL, r);

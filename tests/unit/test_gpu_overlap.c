@@ -1,0 +1,104 @@
+/* Loops of two products whose turns run into each other: against the definitions, by the interpreter of the Loop IR, and where they must not. */
+#include "tile_test.h"
+
+typedef struct shape {
+    int64_t q, s; /* rows, keys */
+    int64_t M;
+    int warps;
+    const char *n, *d; /* keys of a block, columns */
+} shape;
+
+/* A softmax between two products. #S: scores of %dots; #A: %a1, the sums of weights times values. */
+static const char *const attention =
+    "kernel @attention(%q: bf16[q*#D] read align 16, %k: bf16[s*#D] read align 16, %v: bf16[s*#D] read align 16, %y: bf16[q*#D] write) grid(%p : q by $M) {\n"
+    "  view %Q = %q : [q, #D] strides [#D, 1]\n  view %K = %k : [#D, s] strides [1, #D]\n  view %V = %v : [s, #D] strides [#D, 1]\n"
+    "  view %Y = %y : [q, #D] strides [#D, 1]\n  %zero = const 0 : i64\n  %ss = size s : i64\n  %lowest = const -inf : $M x f32\n  %none = const 0 : $M x f32\n"
+    "  %empty = const 0 : $M x #D x f32\n  %step = const #N : i64\n  %qt = load %Q[%p + @0, %zero + @1] : $M x #D x bf16\n  %ps = range %p : $M x i64\n"
+    "  %m, %l, %acc = for (%j = %zero to %ss by %step) carry (%m0 = %lowest: $M x f32, %l0 = %none: $M x f32, %a0 = %empty: $M x #D x f32)"
+    " : $M x f32, $M x f32, $M x #D x f32 {\n"
+    "    %kt = load %K[%zero + @0, %j + @1] : #D x #N x bf16\n    %dots = dot %qt, %kt : $M x #N x f32\n    %js = range %j : #N x i64\n"
+    "    %jb = broadcast %js axes [1] : $M x #N x i64\n    %sb = broadcast %ss axes [] : $M x #N x i64\n    %ok = lt %jb, %sb : $M x #N x bool\n"
+    "    %far = const -inf : $M x #N x f32\n    #S\n"
+    "    %m1 = reduce %scores axes [1] order any identity [-inf] : $M x f32 combine (%x: f32, %z: f32) {\n      %w = max %x, %z : f32\n      yield %w\n    }\n"
+    "    %m2 = max %m0, %m1 : $M x f32\n    %mb = broadcast %m2 axes [0] : $M x #N x f32\n    %dd = sub %scores, %mb : $M x #N x f32\n    %e = exp %dd : $M x #N x f32\n"
+    "    %dm = sub %m0, %m2 : $M x f32\n    %scale = exp %dm : $M x f32\n"
+    "    %sum = reduce %e axes [1] order any identity [0] : $M x f32 combine (%x: f32, %z: f32) {\n      %w = add %x, %z : f32\n      yield %w\n    }\n"
+    "    %l1 = fma %l0, %scale, %sum : $M x f32\n    %vt = load %V[%j + @0, %zero + @1] : #N x #D x bf16\n    %eb = cast %e : $M x #N x bf16\n    %sc = broadcast %scale axes [0] : $M x #D x f32\n"
+    "    #A\n    yield %m2, %l1, %a1\n  }\n"
+    "  %lb = broadcast %l axes [0] : $M x #D x f32\n  %o = div %acc, %lb : $M x #D x f32\n  %ob = cast %o : $M x #D x bf16\n  store %Y[%p + @0, %zero + @1], %ob\n}\n";
+
+#define VISIBLE "%scores = select %ok, %dots, %far : $M x #N x f32"
+#define CAUSAL "%pb = broadcast %ps axes [0] : $M x #N x i64\n    %seen = le %jb, %pb : $M x #N x bool\n    %both = and %ok, %seen : $M x #N x bool\n    %scores = select %both, %dots, %far : $M x #N x f32"
+#define DOT "%pv = dot %eb, %vt : $M x #D x f32\n    "
+#define FUSED DOT "%a1 = fma %a0, %sc, %pv : $M x #D x f32"
+#define SCALED "%as = mul %a0, %sc : $M x #D x f32\n    " DOT "%a1 = add %as, %pv : $M x #D x f32"
+#define TWICE "%as = mul %a0, %sc : $M x #D x f32\n    " DOT "%b1 = add %pv, %pv : $M x #D x f32\n    %a1 = fma %b1, %sc, %as : $M x #D x f32"
+
+static const char *filled(tn_arena *arena, const shape *s, const char *scores, const char *sums)
+{
+    const char *const by[][2] = {{"S", scores}, {"A", sums}, {"N", s->n}, {"D", s->d}};
+    const char *text = attention;
+    for (size_t i = 0; i < TN_COUNT(by); i++) {
+        tn_text out = {.arena = arena};
+        for (const char *c = text; *c; c++)
+            if (*c == '#' && c[1] == by[i][0][0])
+                tn_text_add(&out, "%s", by[i][1]), c++;
+            else
+                tn_text_put(&out, c, 1);
+        text = out.at;
+    }
+    return text;
+}
+
+/* overlaps: whether turns run into each other. */
+static void check(const shape *s, const char *scores, const char *sums, bool overlaps, uint64_t seed)
+{
+    tn_arena arena = {0};
+    const char *text = filled(&arena, s, scores, sums);
+    variant v = {.size = {{"q", s->q}, {"s", s->s}}, .bind = {{"$M", s->M}}};
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, &v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", s->warps);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    if (!strstr(func->remarks, "a turn's first product runs") != !overlaps)
+        fail_msg("remarks: %s", func->remarks);
+    free_test_session(session);
+    assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
+    tn_arena_free(&arena);
+}
+
+/* No key, one block, two, more than a ring holds, parts of blocks; several programs a CTA. */
+static void test_lengths(void **state)
+{
+    static const shape shapes[] = {{70, 0, 64, 4, "64", "64"}, {70, 50, 64, 4, "64", "64"}, {64, 128, 64, 4, "64", "64"}, {150, 450, 64, 4, "64", "64"},
+                                   {100, 300, 128, 8, "64", "128"}, {200, 260, 128, 8, "128", "64"}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(shapes); i++)
+        check(&shapes[i], VISIBLE, FUSED, true, i);
+}
+
+/* What comes of the second product, in several spellings; masks that hide rows' first or last blocks. */
+static void test_spellings(void **state)
+{
+    static const shape s = {130, 200, 64, 4, "64", "64"};
+    (void)state;
+    check(&s, VISIBLE, SCALED, true, 1);
+    check(&s, CAUSAL, SCALED, true, 2);
+    check(&s, CAUSAL, FUSED, true, 3);
+    check(&s, VISIBLE, TWICE, true, 4);
+}
+
+/* Weights that read what the second product gave a turn before. */
+static void test_declined(void **state)
+{
+    static const shape small = {64, 128, 64, 4, "64", "64"};
+    (void)state;
+    check(&small, "%h = mul %dots, %dots : $M x #N x f32\n    %hh = add %h, %a0 : $M x #N x f32\n    %scores = select %ok, %hh, %far : $M x #N x f32", FUSED, false, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_spellings), cmocka_unit_test(test_declined)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
