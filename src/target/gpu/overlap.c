@@ -167,12 +167,23 @@ const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop)
 
 /* ---- whose turn it is to multiply -------------------------------------------------------------------------------------------- */
 
-/* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short. */
+/* Operations on every score between the products. */
+static int64_t steps_between(const gpu_overlap *x)
+{
+    int64_t steps = 0;
+    for (const tn_top *op = x->loop->region[0]->first; op; op = op->next)
+        steps += op->code == TN_T_map && !is_late(x, op) && op->result->type.rank == 2 && op->result->type.extent[0].size == x->first->result->type.extent[0].size &&
+                 op->result->type.extent[1].size == x->first->result->type.extent[1].size;
+    return steps;
+}
+
+/* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short for what is between them. */
 static bool takes_turns(const lower *L, const gpu_overlap *x)
 {
-    enum { LONG = 192 /* factors' depth and columns: an H200 makes 0.95 of what cuDNN does with turns, 0.85 without, at 128; 1.01, 1.02 at 256 */, GROUPS = 2 };
+    /* An H200, without turns and with them, of cuDNN's rate: two steps, heads of 64, 0.85 and 0.95, of 128, 1.02 and 1.01; four steps (a mask), heads of 128, 0.67 and 0.79. */
+    enum { GROUPS = 2, EACH = 64 /* depth and columns that take as long as a step */ };
     const gpu_lower *g = (const gpu_lower *)L;
-    return g->warps == 4 * GROUPS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size < LONG;
+    return g->warps == 4 * GROUPS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size <= EACH * steps_between(x);
 }
 
 static void take_turn(lower *L, tn_lbuilder *b, const gpu_overlap *x)
