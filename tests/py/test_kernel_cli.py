@@ -185,6 +185,33 @@ def test_without_a_gpu(tmp_path):
     assert ") overlap" in kernel("add", *arguments, "--emit=loop").stdout
 
 
+COUNTED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def f(a_ptr, b_ptr, sum_ptr, old_ptr, length, ORDER: tl.constexpr, KEEP: tl.constexpr):
+    d = tl.arange(0, 64)
+    b = tl.load(b_ptr + d[:, None] * 64 + d[None, :])
+    for start in range(0, length, 64):
+        rows = start + d
+        a = tl.load(a_ptr + rows[:, None] * 64 + d[None, :], mask=rows[:, None] < length, other=0.0)
+        old = tl.atomic_add(sum_ptr + rows[None, :] * 64 + d[:, None], tl.dot(b, a.T), mask=rows[None, :] < length, sem=ORDER)
+        if KEEP:
+            tl.store(old_ptr + rows[None, :] * 64 + d[:, None], old, mask=rows[None, :] < length)
+"""
+
+
+@pytest.mark.parametrize("order,keep,boxes", [("relaxed", False, True), ("acq_rel", False, True), ("relaxed", True, True), ("acq_rel", True, False)])
+def test_loads_ahead_of_atomics(tmp_path, order, keep, boxes):
+    """What a loop loads is copied ahead of an atomic that orders nothing for this program: a relaxed one, or one whose old value nobody looks at."""
+    (tmp_path / "k.py").write_text(COUNTED)
+    text = kernel("f", *args(a_ptr="f16[40960]", b_ptr="f16[4096]", sum_ptr="f32[40960]", old_ptr="f32[40960]", length=640), "--const", f"ORDER={order!r}", "--const", f"KEEP={keep}",
+                  "--machine=sm_90a", "--emit=loop", file=tmp_path / "k.py").stdout
+    assert ("@box_load_" in text) == boxes
+
+
 @pytest.mark.skipif(not shutil.which("ptxas"), reason="there is no ptxas")
 def test_cubins(tmp_path, monkeypatch):
     _, arguments = add(tmp_path)
