@@ -280,7 +280,6 @@ static void sum_up(tn_report *r, const report_source *s)
     r->mapped = (double)m.weights;
     r->packed = (double)m.packed;
     r->complete = m.complete;
-    r->positions = s->exec->positions;
 }
 
 static void collect_memory(tn_report *r, const report_source *s, const int *kernel_of)
@@ -307,6 +306,9 @@ static void collect_memory(tn_report *r, const report_source *s, const int *kern
     for (size_t i = 0; i < r->buffers.len; i++)
         if (r->buffers.at[i].same_as >= 0)
             r->buffers.at[i].same_as = number[r->buffers.at[i].same_as];
+    for (size_t i = 0; i < exec->steps.len; i++) /* what runs at load stands behind them */
+        if (!exec->steps.at[i].step->init && exec->steps.at[i].last >= r->positions)
+            r->positions = exec->steps.at[i].last + 1;
 }
 
 void report_collect(tn_report *report, const report_source *source)

@@ -1,6 +1,8 @@
 """`tenon explain`: kernel counts of well-known blocks, the JSON's members, reasons, hostile names, the page in a browser."""
+import html.parser
 import json
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -49,10 +51,11 @@ def test_number_of_kernels(block, shape, target, tmp_path):
     build, most = COUNTS[block]
     b = blocks.Block()
     path = b.save(tmp_path / "block.onnx", shape, build(b))
-    text = tenon("explain", path, "--no-run", "--target", target, "--size", "s=64")
+    options = ["--no-run", "--target", target] + (["--size", "s=64"] if "s" in shape else [])
+    text = tenon("explain", path, *options)
     count = int(text.splitlines()[1].split()[0])
     assert count <= most, text
-    assert count == len(check_form(explain(path, "--no-run", "--target", target, "--size", "s=64"))["kernels"])
+    assert count == len(check_form(explain(path, *options))["kernels"])
 
 
 # ---- the object ------------------------------------------------------------------------------------------------------------
@@ -196,3 +199,91 @@ def test_hostile_names(hostile):
         text = tenon("explain", path, "--no-run", program=program)
         assert "\x1b" not in text and "\x07" not in text and "\r" not in text
         explain(broken, "--no-run", program=program)
+
+
+# ---- the page, in a browser ---------------------------------------------------------------------------------------------------
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def show(path, tmp_path):
+    """The page's elements as the browser has them when its script has run, without a network."""
+    if not BROWSER:
+        pytest.skip("no browser: install Debian's package chromium")
+    done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}",
+                           "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=100)
+    assert "Uncaught" not in done.stderr, done.stderr
+    page = Page()
+    page.feed(done.stdout)
+    assert page.body.get("data-shown") == "all", done.stderr
+    return page
+
+
+class Page(html.parser.HTMLParser):
+    """Text of table rows by the table's id, how many shapes there are of each kind in a picture, by its label, and what refers to elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.shapes, self.links, self.titles, self.body, self.title, self.table, self.svg, self.tag = {}, {}, [], [], {}, "", None, None, None
+
+    def handle_starttag(self, tag, attributes):
+        attributes, self.tag = dict(attributes), tag
+        self.links += [v for k, v in attributes.items() if k in ("src", "href", "action")]
+        self.body = attributes if tag == "body" else self.body
+        self.table = attributes.get("id") if tag == "table" else self.table
+        self.svg = attributes.get("aria-label") if tag == "svg" else self.svg
+        if tag == "tr" and self.table:
+            self.rows.setdefault(self.table, []).append([])
+        if tag == "td":
+            self.rows[self.table][-1].append("")
+        if self.svg:
+            shapes = self.shapes.setdefault(self.svg, {})
+            shapes[tag] = shapes.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        self.tag = None
+        self.table = None if tag == "table" else self.table
+        self.svg = None if tag == "svg" else self.svg
+
+    def handle_data(self, data):
+        if self.tag == "td":
+            self.rows[self.table][-1][-1] += data
+        elif self.tag == "title" and not self.svg:
+            self.title += data
+
+
+def test_page(mlp, tmp_path):
+    text = tenon("explain", mlp, "--size", "b=10", "--no-run", "-o", tmp_path / "report.html")
+    assert "2 kernels" in text
+    page, r = show(tmp_path / "report.html", tmp_path), explain(mlp, "--size", "b=10", "--no-run")
+    assert not page.links and "mlp.onnx" in page.title
+    kernels = page.rows["kernel-table"][1:]
+    assert [row[0] for row in kernels] == ["0", "1"] and kernels[0][-1] == ", ".join(r["kernels"][0]["nodes"])
+    edge, = page.rows["unfused-table"][1:]
+    assert r["unfused"][0]["reason"] in edge and edge[0].endswith("kernel 0)")
+    assert page.shapes["roofline"]["circle"] == 2 and page.shapes["memory plan"]["rect"] == 1
+    assert page.shapes["graph before"]["rect"] == len(r["graph"]["nodes"]) and page.shapes["graph after"]["rect"] == 2 and page.shapes["graph after"]["path"] == 1
+
+
+def test_page_of_hostile_names(hostile, tmp_path):
+    tenon("explain", hostile[0], "--no-run", "-o", tmp_path / "report.html")
+    page = show(tmp_path / "report.html", tmp_path)
+    assert "broken" not in page.title
+    nodes = " ".join(row[-1] for row in page.rows["kernel-table"][1:])
+    assert all(name in nodes for name in HOSTILE if name.isprintable() and len(name) < 100)
+
+
+def test_page_of_many_nodes(tmp_path):
+    b, x = blocks.Block(), "x"
+    for i in range(2500): # pairs that don't fuse
+        x = b.op("Relu", b.op("MatMul", x, "x")) if i % 2 else b.op("Softmax", x, axis=i % 4 // 2)
+    path = b.save(tmp_path / "many.onnx", [4, 4], x)
+    tenon("explain", path, "--no-run", "-o", tmp_path / "report.html")
+    page, r = show(tmp_path / "report.html", tmp_path), json.loads(tenon("explain", path, "--no-run", "--json"))
+    assert len(r["kernels"]) > 1000 and len(page.rows["kernel-table"]) == 301
+    assert page.shapes["memory plan"]["rect"] > 100 and "graph before" not in page.shapes
+
+
+def test_object_in_a_file(mlp, tmp_path):
+    tenon("explain", mlp, "--no-run", "-o", tmp_path / "report.json")
+    assert check_form(json.loads((tmp_path / "report.json").read_text()))["totals"]["kernels"] == 2
