@@ -486,10 +486,9 @@ static void threads_in_lockstep(void **state)
 
 static const char *reason(const tn_program *program, const char *wanted)
 {
-    for (size_t i = 0; i < program->steps.list.len; i++)
-        for (size_t k = 0; k < program->steps.list.at[i]->unfused.len; k++)
-            if (strstr(program->steps.list.at[i]->unfused.at[k].reason, wanted))
-                return program->steps.list.at[i]->unfused.at[k].reason;
+    for (size_t i = 0; i < program->refusals.len; i++)
+        if (strstr(program->refusals.at[i].reason, wanted))
+            return program->refusals.at[i].reason;
     return NULL;
 }
 
