@@ -37,10 +37,9 @@ static int factor_class(tn_dtype a, tn_dtype b)
 static double depth_of(const report_source *s, const tn_op *op)
 {
     const tn_type *rhs = &tn_operand(op, 1)->type;
-    if (op->code == TN_OP_convolution) {
-        const char *layout = tn_find_attr(op, TN_A_rhs_layout)->s;
-        return count_of(s, rhs) / value_of(s, rhs->dim[strchr(layout, 'o') - layout]);
-    }
+    const tn_attr *layout = tn_find_attr(op, TN_A_rhs_layout); /* of a convolution */
+    if (layout)
+        return count_of(s, rhs) / value_of(s, rhs->dim[strchr(layout->s, 'o') - layout->s]);
     int n;
     double depth = 1;
     const int64_t *contract = tn_attr_ints(op, TN_A_rhs_contract, &n);
@@ -59,12 +58,16 @@ static void add_op(const report_source *s, const tn_op *op, work *w)
     if (!op->nresults)
         return;
     const tn_type *result = &op->result[0].type;
-    if (op->code == TN_OP_dot_general || op->code == TN_OP_convolution) {
+    unsigned traits = tn_op_traits(op->code);
+    if (traits & TN_CONTRACTS) {
         w->product[factor_class(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype)] += 2 * count_of(s, result) * depth_of(s, op);
-    } else if (op->code == TN_OP_reduce || op->code == TN_OP_scatter) {
-        const tn_type *from = &tn_operand(op, op->code == TN_OP_reduce ? 0 : op->noperands - 1)->type;
+    } else if (op->code == TN_OP_scatter) {
+        const tn_type *updates = &tn_operand(op, op->noperands - 1)->type;
+        add_plain(w, updates->dtype, count_of(s, updates));
+    } else if (traits & TN_REDUCES && !tn_find_attr(op, TN_A_window)) {
+        const tn_type *from = &tn_operand(op, 0)->type;
         add_plain(w, from->dtype, count_of(s, from));
-    } else if (op->code == TN_OP_reduce_window) {
+    } else if (traits & TN_REDUCES) {
         int n;
         double taps = 1;
         const tn_dim *window = tn_attr_dims(op, TN_A_window, &n);

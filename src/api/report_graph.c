@@ -103,7 +103,7 @@ static void add_edge(edges *e, const tn_value *v, const tn_op *consumer, int ste
 /* An operation that no step holds is a place where others put their results (a concatenation) or a name for one (a barrier): what lies behind it counts. */
 static void look_at(edges *e, const tn_value *v, const tn_op *consumer)
 {
-    if (!v->def || v->def->code == TN_OP_constant || tn_map_get(&e->held, TN_KEY(v->def)))
+    if (!v->def || tn_constant_of(v) || tn_map_get(&e->held, TN_KEY(v->def)))
         return;
     int step = (int)(uintptr_t)tn_map_get(&e->owner, TN_KEY(v->def)) - 1;
     if (step >= 0) {
@@ -229,7 +229,7 @@ static void add_node_op(nodes *n, int node, const char *name)
 static void add_block(nodes *n, const tn_block *block)
 {
     for (const tn_op *op = block->first; op; op = op->next) {
-        if (op->code == TN_OP_constant || tn_op_traits(op->code) & TN_TERMINATOR)
+        if ((op->nresults && tn_constant_of(&op->result[0])) || tn_op_traits(op->code) & TN_TERMINATOR)
             continue;
         int node = node_of(n, op);
         *tn_map_at(&n->of_op, TN_KEY(op)) = (void *)(uintptr_t)(node + 1);
