@@ -4,16 +4,19 @@
 typedef struct shape {
     int64_t m, n, k, M, N;
     int warps;
-    int instances, stages; /* of the schedule; 0: not set */
+    int instances, stages, group; /* of the schedule; 0: not set */
 } shape;
 
 static variant variant_of(const shape *s)
 {
     variant v = {.size = {{"m", s->m}, {"n", s->n}, {"k", s->k}}, .bind = {{"$M", s->M}, {"$N", s->N}}};
+    int n = 0;
     if (s->instances)
-        v.set[0] = (setting){"instances", s->instances};
+        v.set[n++] = (setting){"instances", s->instances};
     if (s->stages)
-        v.set[1] = (setting){"stages", s->stages};
+        v.set[n++] = (setting){"stages", s->stages};
+    if (s->group)
+        v.set[n++] = (setting){"group", s->group};
     return v;
 }
 
@@ -50,7 +53,7 @@ static void check(const char *text, const shape *s, bool boxes, const char *rema
 static void test_orders(void **state)
 {
     static const char *const text[] = {PRODUCT("[k*8, 1]", "[n*8, 1]"), PRODUCT("[k*8, 1]", "[1, k*8]"), PRODUCT("[1, m*8]", "[n*8, 1]"), PRODUCT("[1, m*8]", "[1, k*8]")};
-    static const shape shapes[] = {{9, 17, 25, 64, 64, 4, 0, 0}, {17, 9, 41, 128, 64, 8, 0, 0}, {8, 8, 1, 64, 64, 4, 0, 0}, {5, 3, 0, 64, 64, 4, 0, 0}, {33, 3, 9, 64, 64, 4, 0, 0}};
+    static const shape shapes[] = {{9, 17, 25, 64, 64, 4, 0, 0, 0}, {17, 9, 41, 128, 64, 8, 0, 0, 0}, {8, 8, 1, 64, 64, 4, 0, 0, 0}, {5, 3, 0, 64, 64, 4, 0, 0, 0}, {33, 3, 9, 64, 64, 4, 0, 0, 0}};
     (void)state;
     for (size_t t = 0; t < TN_COUNT(text); t++)
         for (size_t i = 0; i < TN_COUNT(shapes); i++)
@@ -66,7 +69,10 @@ static void test_batch(void **state)
                                "  view %A = %a : [3, m*8, k*8] strides [m*k*64, k*8, 1]\n  view %B = %b : [3, k*8, n*8] strides [n*k*64, n*8, 1]\n" FOLD("", "%A[%pb, %pm + @0, %l + @1]", "%B[%pb, %l + @0, %pn + @1]")
                                "  store %Y[%pb, %pm + @0, %pn + @1], %s\n}\n";
     (void)state;
-    check(text, &(shape){9, 10, 9, 64, 64, 4, 0, 0}, true, NULL, 1);
+    check(text, &(shape){9, 10, 9, 64, 64, 4, 0, 0, 0}, true, NULL, 1);
+    for (int group = 2; group < 5; group++) /* in bands: whole ones and less, higher than all */
+        for (int64_t m = 9; m < 34; m += 8)
+            check(text, &(shape){m, 17, 1, 64, 64, 4, 0, 0, group}, true, NULL, 2);
 }
 
 /* Rows before the view's start, which are memory and no zeros: tiles that begin there, and others. The dimension has no bounds, its start is computed. */
@@ -77,9 +83,9 @@ static void test_far_starts(void **state)
     static const char columns[] = HEAD("m*k*64", "k*(n*8+64)*8+64", PLAIN_GRID) "  view %A = %a : [m*8, k*8] strides [k*8, 1]\n  view %B = %b : [k*8, *] strides [n*8+64, 1] offset 64\n"
         FOLD("  %c = const 64 : i64\n  %start = sub %pn, %c : i64\n", "%A[%pm + @0, %l + @1]", "%B[%l + @0, in(%start + @1)]") STORE;
     (void)state;
-    check(text, &(shape){24, 9, 17, 64, 64, 4, 0, 0}, true, NULL, 1);
-    check(text, &(shape){32, 8, 33, 128, 64, 8, 0, 0}, true, NULL, 2);
-    check(columns, &(shape){9, 24, 17, 64, 64, 4, 0, 0}, true, NULL, 3);
+    check(text, &(shape){24, 9, 17, 64, 64, 4, 0, 0, 0}, true, NULL, 1);
+    check(text, &(shape){32, 8, 33, 128, 64, 8, 0, 0, 0}, true, NULL, 2);
+    check(columns, &(shape){9, 24, 17, 64, 64, 4, 0, 0, 0}, true, NULL, 3);
 }
 
 /* Two products, one after the other; a strip of two ranges; a fold in the turns of a loop. */
@@ -99,11 +105,11 @@ static void test_several(void **state)
         "  %zero = const 0 : i64\n  %step = const 64 : i64\n  %nn = size n*8 : i64\n  for (%pn = %zero to %nn by %step) {\n" FOLD("", "%A[%pm + @0, %l + @1]", "%B[%l + @0, %pn + @1]")
         "  store %Y[%pm + @0, %pn + @1], %s\n  yield\n  }\n}\n";
     (void)state;
-    check(two, &(shape){9, 10, 17, 64, 64, 4, 0, 0}, true, NULL, 1);
-    check(ranges, &(shape){9, 10, 17, 64, 64, 4, 0, 0}, true, NULL, 2);
-    check(ranges, &(shape){9, 10, 0, 64, 64, 4, 0, 0}, true, NULL, 3);
-    check(nested, &(shape){9, 25, 17, 64, 64, 4, 0, 0}, true, NULL, 4);
-    check(nested, &(shape){17, 17, 9, 128, 64, 8, 0, 0}, true, NULL, 5);
+    check(two, &(shape){9, 10, 17, 64, 64, 4, 0, 0, 0}, true, NULL, 1);
+    check(ranges, &(shape){9, 10, 17, 64, 64, 4, 0, 0, 0}, true, NULL, 2);
+    check(ranges, &(shape){9, 10, 0, 64, 64, 4, 0, 0, 0}, true, NULL, 3);
+    check(nested, &(shape){9, 25, 17, 64, 64, 4, 0, 0, 0}, true, NULL, 4);
+    check(nested, &(shape){17, 17, 9, 128, 64, 8, 0, 0, 0}, true, NULL, 5);
 }
 
 /* A factor that the program loads once, and one that every turn of a loop loads; the sums are carried. */
@@ -114,14 +120,14 @@ static void test_loop(void **state)
         "  %s = for (%l = %zero to %kk by %step) carry (%s0 = %none: $M x $N x f32) : $M x $N x f32 {\n    %1 = load %B[%l + @0, %pn + @1] : 64 x $N x bf16\n"
         "    %2 = dot %0, %1 : $M x $N x f32\n    %3 = add %s0, %2 : $M x $N x f32\n    yield %3\n  }\n" STORE;
     (void)state;
-    check(text, &(shape){9, 10, 25, 64, 64, 4, 0, 0}, true, NULL, 1);
-    check(text, &(shape){17, 9, 9, 128, 64, 8, 0, 0}, true, NULL, 2);
+    check(text, &(shape){9, 10, 25, 64, 64, 4, 0, 0, 0}, true, NULL, 1);
+    check(text, &(shape){17, 9, 9, 128, 64, 8, 0, 0, 0}, true, NULL, 2);
 }
 
 /* What a map can't say, or what may not be copied ahead. */
 static void test_declined(void **state)
 {
-    static const shape small = {9, 8, 9, 64, 64, 4, 0, 0};
+    static const shape small = {9, 8, 9, 64, 64, 4, 0, 0, 0};
     static const struct {
         const char *text, *remark;
     } cases[] = {
@@ -172,22 +178,23 @@ static void check_instances(const char *text, const shape *s, bool instances, co
 static void test_instances(void **state)
 {
     static const char *const text[] = {NARROW("[k*8, 1]", "[n*8, 1]"), NARROW("[1, m*8]", "[1, k*8]")};
+    static const int64_t depths[] = {0, 1, 25, 57};
     (void)state;
     for (int64_t programs = 0; programs <= 5; programs++)
-        for (int64_t k = 0; k <= 57; k += k == 1 ? 7 : k ? 16 : 1)
-            check_instances(text[0], &(shape){programs * 8 - (programs > 2), 7, k, 64, 64, 4, 2, 2 + k % 3}, true, NULL, (uint64_t)(programs * 10 + k));
-    check_instances(text[0], &(shape){33, 9, 41, 64, 64, 4, 2, 4}, true, NULL, 1);
-    check_instances(text[1], &(shape){9, 33, 25, 64, 64, 4, 2, 3}, true, NULL, 2);
-    check_instances(text[0], &(shape){25, 17, 17, 64, 64, 4, 3, 2}, true, NULL, 3);
-    check_instances(text[1], &(shape){30, 9, 24, 64, 64, 4, 4, 3}, true, NULL, 4);
-    check_instances(text[0], &(shape){33, 16, 17, 128, 64, 8, 2, 3}, true, NULL, 5);
-    check_instances(text[0], &(shape){33, 17, 9, 128, 128, 4, 2, 5}, true, NULL, 6);
+        for (size_t i = 0; i < TN_COUNT(depths); i++)
+            check_instances(text[0], &(shape){programs * 8 - (programs > 2), 7, depths[i], 64, 64, 4, 2, 2 + (int)(depths[i] % 3), 2}, true, NULL, (uint64_t)(programs * 10) + i);
+    check_instances(text[0], &(shape){33, 9, 41, 64, 64, 4, 2, 4, 1}, true, NULL, 1);
+    check_instances(text[1], &(shape){9, 33, 25, 64, 64, 4, 2, 3, 2}, true, NULL, 2);
+    check_instances(text[0], &(shape){25, 17, 17, 64, 64, 4, 3, 2, 3}, true, NULL, 3);
+    check_instances(text[1], &(shape){30, 9, 24, 64, 64, 4, 4, 3, 0}, true, NULL, 4);
+    check_instances(text[0], &(shape){33, 16, 17, 128, 64, 8, 2, 3, 1}, true, NULL, 5);
+    check_instances(text[0], &(shape){33, 17, 9, 128, 128, 4, 2, 5, 2}, true, NULL, 6);
 }
 
 /* Where instances would share memory, differ in their turns, or wait for each other. */
 static void test_alone(void **state)
 {
-    static const shape small = {17, 9, 17, 64, 64, 4, 2, 3};
+    static const shape small = {17, 9, 17, 64, 64, 4, 2, 3, 0};
     static const struct {
         const char *text, *remark;
     } cases[] = {

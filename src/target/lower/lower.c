@@ -14,21 +14,48 @@ static tn_lvalue *divide(lower *L, tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, t
     return tn_l_cast(b, tn_l_fn2(b, fn, tn_l_cast(b, x, TN_U32), tn_l_cast(b, y, TN_U32)), TN_I64);
 }
 
+static tn_dim count_of(const lower *L, const tn_trange *g) { return tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size)); }
+
+static void set_coordinate(lower *L, tn_lbuilder *b, const tn_trange *g, tn_lvalue *at)
+{
+    *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
+}
+
+/* Takes the least digit of a number of programs. */
+static tn_lvalue *take_digit(lower *L, tn_lbuilder *b, tn_dim count, bool last, tn_lvalue **program)
+{
+    tn_lvalue *n = lower_dim(L, count), *at = last ? *program : divide(L, b, TN_S_rem, *program, n);
+    if (tn_dim_is(count, 1))
+        return tn_l_index(b, 0);
+    *program = last ? *program : divide(L, b, TN_S_div, *program, n);
+    return at;
+}
+
+/* The last two coordinates, walked in bands of `height` of the last one (schedule: `group`), across the other one: programs that run side by side share what both are of. */
+static void open_bands(lower *L, tn_lbuilder *b, int64_t height, tn_lvalue **program)
+{
+    const tn_trange *across = &L->kernel->grid.at[L->kernel->grid.len - 2], *down = across + 1;
+    tn_dim columns = count_of(L, across), rows = count_of(L, down), whole = tn_dim_const(L->session, height);
+    tn_lvalue *at = take_digit(L, b, tn_dim_mul(L->session, rows, columns), L->kernel->grid.len == 2, program), *most = tn_l_index(b, height);
+    tn_lvalue *of_band = lower_dim(L, tn_dim_mul(L->session, columns, whole)), *first = tn_l_fn2(b, TN_S_mul, divide(L, b, TN_S_div, at, of_band), most);
+    at = divide(L, b, TN_S_rem, at, of_band);
+    tn_lvalue *there = rows->multiple % height == 0 ? most : tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, lower_dim(L, rows), first), most); /* the last band may be less high */
+    set_coordinate(L, b, across, divide(L, b, TN_S_div, at, there));
+    set_coordinate(L, b, down, tn_l_fn2(b, TN_S_add, first, divide(L, b, TN_S_rem, at, there)));
+}
+
 static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
 {
     const tn_kernel *k = L->kernel;
     tn_lvalue *program = loop->region[0]->arg;
-    for (size_t i = k->grid.len; i-- > 0;) {
-        const tn_trange *g = &k->grid.at[i];
-        tn_dim count = tn_dim_ceildiv(L->session, g->limit, tn_dim_const(L->session, g->step.size));
-        tn_lvalue *n = lower_dim(L, count);
-        tn_lvalue *at = i == 0 ? program : divide(L, b, TN_S_rem, program, n);
-        if (tn_dim_is(count, 1))
-            at = tn_l_index(b, 0);
-        else if (i)
-            program = divide(L, b, TN_S_div, program, n);
-        *tn_map_at(&L->scalars, TN_KEY(g->value)) = tn_l_fn2(b, TN_S_mul, at, tn_l_index(b, g->step.size));
+    int64_t height = tn_schedule_get(&k->schedule, "", "group", 1);
+    size_t n = k->grid.len;
+    if (height > 1 && n > 1 && !tn_dim_is(count_of(L, &k->grid.at[n - 1]), 1) && !tn_dim_is(count_of(L, &k->grid.at[n - 2]), 1)) {
+        open_bands(L, b, height, &program);
+        n -= 2;
     }
+    while (n-- > 0)
+        set_coordinate(L, b, &k->grid.at[n], take_digit(L, b, count_of(L, &k->grid.at[n]), n == 0, &program));
 }
 
 /* Our own buffers start at lines; what a user's pointer names starts at an element, unless more is promised. */
