@@ -155,6 +155,8 @@ static bool add_products(const tn_lrun *run, const tn_number (*a)[GROUP_DEPTH], 
     const tn_lpart *sums = &run->instruction->part[0];
     for (int t = 0; t < 4 * TN_WARP; t++) {
         uint8_t *data = run->part(run->context, run->first + t, 0, 0, sums->size * 4, TN_TOUCH_WRITE);
+        if (data && !run->number(run->context, run->first + t, run->op->noperands - 1))
+            memset(data, 0, (size_t)sums->size * 4);
         for (int r = 0; data && r < sums->size; r++) {
             int row = t / TN_WARP * 16 + t % TN_WARP / 4 + r / 2 % 2 * 8, column = r / 4 * 8 + t % 4 * 2 + r % 2;
             tn_number_store(sums->dtype, data, r, sum_of(sums->dtype, tn_number_load(sums->dtype, data, r), a[row], b[column], depth_of(run)));

@@ -41,8 +41,10 @@ typedef struct product {
     tn_lvalue *side;      /* which of two buffers the next turned strip goes into */
     place *acc;
     const tn_top *user;   /* what adds the dot to something, at which the accumulators start; NULL: nothing */
+    bool walks;           /* one loop over all strips, that a ring feeds */
     bool copied;          /* a ring of copies feeds it */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
+    tn_lvalue *later;     /* of a fold's turn by warpgroups: it is not the first one, which makes the accumulators; NULL: they are there */
 } product;
 
 static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
@@ -331,18 +333,19 @@ static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
     tn_l_machine(b, "wgmma_fence", NULL, 0);
     tn_lbuilder in = unrolled(b, "k", depth, &k);
+    tn_lvalue *adds = p->later ? tn_l_cast(&in, tn_l_fn2(&in, TN_S_or, p->later, tn_l_fn2(&in, TN_S_gt, k, tn_l_index(&in, 0))), TN_I64) : tn_l_index(&in, 1);
     in = unrolled(&in, "n", columns, &j);
     in = unrolled(&in, "m", rows, &i);
     tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, j, rows), i), p->group_columns / 2), *regs = p->acc->held->regs;
     gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], gpu_times(&in, j, p->group_columns / M), k);
     if (p->operand[0].fragments) {
         tn_lvalue *held = p->operand[0].fragments->held->regs, *at = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), 8);
-        tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned}, 8);
+        tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned, adds}, 9);
         tn_l_machine(b, "wgmma_commit", NULL, 0);
         return;
     }
     gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], gpu_plus(&in, gpu_times(&in, i, groups), group), k);
-    tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned}, 10);
+    tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned, adds}, 11);
     tn_l_machine(b, "wgmma_commit", NULL, 0);
 }
 
@@ -515,6 +518,34 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
     lower_close(L, s);
 }
 
+/* ---- where sums start ----------------------------------------------------------------------------------------------------------- */
+
+/* What the sum starts at: 0, or a fold's identity. */
+static void clear(tn_lbuilder *b, const product *p)
+{
+    tn_lvalue *r;
+    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
+    tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
+}
+
+/* Products by warpgroups of the first strip make the sums, if those start at 0: no register is written before. */
+static bool makes_sums(const product *p)
+{
+    return p->op != p->dot && p->group_columns && p->walks && tn_number_same(p->sum, p->op->identity[0], tn_number_from_int(p->sum, 0));
+}
+
+/* Where there is no strip. Behind the loop, so that the zeros are no values that it starts with. */
+static void clear_unless_made(tn_lbuilder *b, const product *p, const gpu_ring *turns)
+{
+    tn_lvalue *none = tn_l_fn2(b, TN_S_ge, turns->first, turns->limit);
+    int64_t known;
+    if (tn_l_is_const(none, &known) && !known)
+        return;
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, none)->region[0]);
+    clear(&in, p);
+}
+
 /* ---- the pipeline ------------------------------------------------------------------------------------------------------------------ */
 
 /* Which operands are copied, and how far ahead. */
@@ -579,6 +610,7 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
         gpu_copy_ahead(L, &in, ring, k);
     scope turn = lower_open(L); /* what follows from this turn's index is something else in the copies for a later one */
     gpu_bind_turn(L, &in, ring, k);
+    p->later = makes_sums(p) ? tn_l_fn2(&in, TN_S_ne, k, ring->first) : NULL;
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
         add_strip(L, &in, p);
@@ -595,6 +627,8 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     lower_close(L, s);
     if (p->group_columns)
         end_groups(b, p);
+    if (makes_sums(p))
+        clear_unless_made(b, p, ring);
     gpu_end_ring(L, b, ring);
 }
 
@@ -613,6 +647,7 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
     for (int i = 0; i < 2; i++)
         gpu_ready_operand(L, p->dot, i, &p->operand[i]);
     p->copied = true;
+    p->later = makes_sums(p) ? tn_l_fn2(&in, TN_S_ne, k, turns->first) : NULL;
     gpu_bind_turn(L, &in, turns, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
@@ -624,19 +659,12 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
     lower_close(L, s);
     gpu_pass_turn(L, b);
     end_groups(b, p);
+    if (makes_sums(p))
+        clear_unless_made(b, p, turns);
     gpu_release_boxes(L, b, boxes, true, tn_l_fn2(b, TN_S_lt, turns->first, turns->limit));
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
-
-/* What the sum starts at: 0, or a fold's identity. */
-static void clear(tn_lbuilder *b, const product *p)
-{
-    tn_lvalue *r;
-    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
-    tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
-    tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
-}
 
 /* Every element exists, as far as one can tell without looking at memory. */
 static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
@@ -718,7 +746,7 @@ static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
     return out;
 }
 
-/* What is to be multiplied, by what, and the accumulators, at their start. */
+/* What is to be multiplied, by what, and the accumulators. */
 static bool open_product(lower *L, tn_lbuilder *b, const tn_top *op, product *p)
 {
     *p = product_of(L, op);
@@ -731,11 +759,15 @@ static bool open_product(lower *L, tn_lbuilder *b, const tn_top *op, product *p)
     sums.dtype = p->sum;
     p->acc = gpu_new_place(L, b, &sums, &p->layout, "acc");
     p->user = op == p->dot ? addition(L, p) : NULL;
+    return true;
+}
+
+static void start_sums(lower *L, tn_lbuilder *b, const product *p)
+{
     if (p->user)
         start_at(L, b, p, p->user);
-    else
+    else if (!makes_sums(p))
         clear(b, p);
-    return true;
 }
 
 static void close_product(lower *L, tn_lbuilder *b, const product *p)
@@ -757,6 +789,7 @@ product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place 
     product *p = TN_NEW(&L->arena, product);
     if (!open_product(L, b, dot, p))
         return NULL;
+    start_sums(L, b, p);
     for (int i = 0; i < 2; i++)
         gpu_ready_operand(L, dot, i, &p->operand[i]);
     if (fragments)
@@ -780,6 +813,11 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     int64_t shared = GPU(L)->shared;
     gpu_boxes *boxes = op == dot ? NULL : gpu_boxes_of_fold(L, dot);
+    gpu_ring ring = {.n = 0};
+    if (op != dot && !boxes && is_tiled(&p))
+        ring = ring_of(L, &p);
+    p.walks = boxes || ring.n;
+    start_sums(L, b, &p);
     if (op == dot) {
         gpu_await_dot(L, b, dot);
         for (int i = 0; is_tiled(&p) && i < 2; i++)
@@ -789,9 +827,6 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     } else if (boxes) {
         add_strips_of_boxes(L, b, &p, boxes);
     } else {
-        gpu_ring ring = {.n = 0};
-        if (is_tiled(&p))
-            ring = ring_of(L, &p);
         if (ring.n)
             add_strips_ahead(L, b, &p, &ring);
         else

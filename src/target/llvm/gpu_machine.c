@@ -16,7 +16,7 @@ static const ptx rows[] = {
 #undef PTX
 };
 
-enum { MOST_WORDS = 320, WORD = 4 };
+enum { MOST_WORDS = 320, WORD = 4, PIECE = 16 /* bytes that descriptors count in */ };
 
 /* One instruction's operands as LLVM counts them: what is written, then what is read. */
 typedef struct assembly {
@@ -93,7 +93,27 @@ static void add_memory(tn_emitter *e, const tn_lop *op, assembly *a, int operand
     add_in(a, LLVMBuildAdd(e->builder, LLVMBuildPtrToInt(e->builder, base, i64, ""), offset, ""), "l");
 }
 
-/* wgmma's description of a matrix in shared memory: rows of 128 bytes, permuted by 128 bytes' worth (bit 62), 8 of them 1024 bytes; boxes `apart`. */
+static bool is_divisible(const tn_lvalue *v, int64_t by) { return tn_l_multiple(v, NULL) % by == 0; }
+
+/* An index that `by`, a power of two, divides, divided by it, term by term: what is constant stays apart, so that several that differ in it share the rest. */
+static LLVMValueRef divided(tn_emitter *e, const tn_lvalue *v, int64_t by)
+{
+    LLVMValueRef whole = tn_emit_value(e, v);
+    LLVMTypeRef type = LLVMTypeOf(whole);
+    const tn_lop *op = v->def;
+    int64_t constant;
+    if (tn_l_is_const(v, &constant))
+        return tn_emit_int(type, constant / by);
+    if (op && op->code == TN_L_fn && op->fn == TN_S_add && is_divisible(op->operand[0], by) && is_divisible(op->operand[1], by))
+        return LLVMBuildAdd(e->builder, divided(e, op->operand[0], by), divided(e, op->operand[1], by), "");
+    if (op && op->code == TN_L_fn && op->fn == TN_S_mul && tn_l_is_const(op->operand[1], &constant) && constant % by == 0)
+        return LLVMBuildMul(e->builder, tn_emit_value(e, op->operand[0]), tn_emit_int(type, constant / by), "");
+    return LLVMBuildUDiv(e->builder, whole, tn_emit_int(type, by), "");
+}
+
+/* wgmma's description of a matrix in shared memory: rows of 128 bytes, permuted by 128 bytes' worth (bit 62), 8 of them 1024 bytes; boxes `apart`. Its low bits are the
+ * address in pieces of 16 bytes: that of the buffer, which is the same in every turn, and what is added to it, which never carries. (By address instead, shifted and
+ * masked for each instruction: 20 uniform instructions between two products, longer than one of 128 columns takes.) */
 static void add_tile(tn_emitter *e, const tn_lop *op, const tn_linstruction *row, assembly *a, int p)
 {
     LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1), i64 = tn_emit_int_type(e, 64, 1);
@@ -105,11 +125,11 @@ static void add_tile(tn_emitter *e, const tn_lop *op, const tn_linstruction *row
     for (int i = 0; i < p; i++)
         constants += row->part[i].kind == TN_PART_TILE;
     tn_l_is_const(op->operand[tn_l_part_operand(row, constants)], &apart);
-    LLVMValueRef offset = LLVMBuildMul(e->builder, LLVMBuildTrunc(e->builder, tn_emit_value(e, op->operand[operand + 1]), i32, ""), tn_emit_int(i32, bytes), "");
-    LLVMValueRef at = LLVMBuildAdd(e->builder, LLVMBuildPtrToInt(e->builder, tn_emit_value(e, op->operand[operand]), i32, ""), offset, "");
+    LLVMValueRef at = LLVMBuildPtrToInt(e->builder, tn_emit_value(e, op->operand[operand]), i32, "");
     at = LLVMBuildLShr(e->builder, LLVMBuildAnd(e->builder, at, tn_emit_int(i32, 0x3ffff), ""), tn_emit_int(i32, 4), "");
     int64_t fixed = INT64_C(1) << 62 | (INT64_C(1024) >> 4) << 32 | (tn_max(apart, 16) >> 4 & 0x3fff) << 16;
-    add_in(a, LLVMBuildOr(e->builder, LLVMBuildZExt(e->builder, at, i64, ""), tn_emit_int(i64, fixed), ""), "l");
+    at = LLVMBuildOr(e->builder, LLVMBuildZExt(e->builder, at, i64, ""), tn_emit_int(i64, fixed), "");
+    add_in(a, LLVMBuildAdd(e->builder, at, divided(e, op->operand[operand + 1], PIECE / bytes), ""), "l");
 }
 
 static void add_inputs(tn_emitter *e, const tn_lop *op, const tn_linstruction *row, assembly *a)
