@@ -201,10 +201,23 @@ bool onnx_op_relu(onnx_ctx *c, const onnx_node *n)
     return onnx_set_output(c, n, 0, emit_max(c, x, emit_number(c, x->type.dtype, 0)));
 }
 
+/* The tanh form for 16 bits and fewer, as x times logistic of twice what tanh is taken of: the same function, which loses no bits where tanh is near -1. In f32, as
+ * frameworks do; but for what x is multiplied with, whose own rounding a machine's short forms need. */
+static tn_value *narrow_gelu(onnx_ctx *c, tn_value *narrow)
+{
+    tn_dtype type = narrow->type.dtype;
+    tn_value *x = tn_convert(&c->b, narrow, TN_F32), *cube = emit_mul(c, emit_mul(c, x, x), x);
+    tn_value *inner = emit_mul_number(c, emit_add(c, x, emit_mul_number(c, cube, 0.044715)), sqrt(8 / M_PI));
+    tn_value *gate = tn_convert(&c->b, emit_unary(c, TN_OP_logistic, inner), type);
+    return tn_convert(&c->b, emit_mul(c, x, tn_convert(&c->b, gate, TN_F32)), type);
+}
+
 /* 0.5 x (1 + erf(x / sqrt 2)), or the tanh form. */
 static tn_value *gelu(onnx_ctx *c, tn_value *x, bool tanh_form)
 {
     tn_value *inner;
+    if (tanh_form && tn_is_float(x->type.dtype) && tn_dtype_bits(x->type.dtype) <= 16)
+        return narrow_gelu(c, x);
     if (tanh_form) {
         tn_value *cube = emit_mul(c, emit_mul(c, x, x), x);
         inner = emit_mul_number(c, emit_add(c, x, emit_mul_number(c, cube, 0.044715)), sqrt(2 / M_PI));
