@@ -64,8 +64,8 @@ typedef struct tn_program {
 /* ---- choices ---------------------------------------------------------------------------------------------------------
  * A group whose kernel can be made by several schedules offers them, once, before the kernel is made. What computes the same is the same kernel whatever is taken, but for
  * rounding where sums are cut differently. */
-enum { TN_SCHEDULE_VOCABULARY = 1, /* to be raised when fields, or what they mean, change: records of others are not used */
-       TN_CHOICE_FIELDS = 8 };
+enum { TN_SCHEDULE_VOCABULARY = 2, /* to be raised when fields, or what they mean, change: records of others are not used */
+       TN_CHOICE_FIELDS = 9 };
 typedef struct tn_candidate {
     int64_t value[TN_CHOICE_FIELDS]; /* by field */
     double ns;                       /* estimated */

@@ -49,6 +49,9 @@ enum {
     TOTAL_EACH = 4,           /* programs a processor */
     ATTENTION_SUMS = 128,     /* accumulators a thread of both products of an attention */
     ATTENTION_SHARED = 56 << 10, /* bytes of shared memory besides its keys, values and queries: what the lowering leaves to the rest of such a loop */
+    PRODUCT_INSTANCES = 2,    /* programs of a CTA, one of which multiplies while the other makes its results, instead of one of twice as many columns: bare products of bf16 */
+    PRODUCT_WARPS = 4,        /* 0.99 to 1.08 of cuBLAS, one of 128 x 256 0.997 to 1.03; with bias and GELU 0.91 to 1.03, 0.80 to 0.996 */
+    PRODUCT_STAGES = 6,       /* of their ring: all there is room for, with the buffer that wgmma has besides; 5: up to 0.02 less with epilogues */
     PRODUCT_GROUP = 8,        /* rows of tiles that run side by side: operands of 8 x 16 tiles are read from the L2 */
 };
 
@@ -440,7 +443,49 @@ static void finish_tile(const sizes *s, gpu_product *p)
     p->group = tn_ceildiv(s->rows, p->M) > 1 && tn_ceildiv(s->columns, p->N) > 1 ? PRODUCT_GROUP : 0;
 }
 
-gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type)
+typedef struct turns {
+    const group *g;
+    int m, n;
+    bool may; /* what is stored has 2 bytes, which lanes exchange among each other; what is loaded for it is the same along m or n; boxes of the factors can be copied */
+} turns;
+
+static void see_turns(void *context, fuser *F, const location *l, const fmap *map, bool store)
+{
+    turns *t = context;
+    int64_t bytes = tn_dtype_bits(F->program->buffers.at[l->buffer].type.dtype) / 8;
+    bool factor = false, even = l->offset->multiple * bytes % VECTOR_BYTES == 0, row = false, column = false;
+    for (int j = 0; j < t->g->ndims; j++) {
+        tn_dim stride = fuse_total_stride(F, l, map, j);
+        if (tn_dim_is(stride, 0) || tn_dim_is(t->g->dim[j].extent, 1))
+            continue;
+        even &= tn_dim_is(stride, 1) || stride->multiple * bytes % VECTOR_BYTES == 0;
+        factor |= t->g->dim[j].fold;
+        row |= j == t->m;
+        column |= j == t->n;
+    }
+    t->may &= store ? bytes == 2 : factor ? even : !(row && column);
+}
+
+/* The lowering can have instances: it copies boxes of the factors, and what comes behind the product goes through no shared memory, of which each would want some. */
+static bool may_take_turns(fuser *F, group *g, int m, int n)
+{
+    turns t = {g, m, n, true};
+    fuse_visit_accesses(F, g, see_turns, &t);
+    return t.may;
+}
+
+/* 128 x 256 as two programs of half of it, if the lowering can; else it stays as it is. */
+static void halve_tile(fuser *F, group *g, int m, int n, bool loaded, gpu_product *p)
+{
+    if (!loaded || !F->options->target.groups || p->M != PRODUCT_FULL || p->N != 2 * PRODUCT_FULL || p->parts > 1 || !may_take_turns(F, g, m, n))
+        return;
+    p->N = PRODUCT_FULL;
+    p->warps = PRODUCT_WARPS;
+    p->instances = PRODUCT_INSTANCES;
+    p->stages = PRODUCT_STAGES;
+}
+
+gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype type, bool loaded)
 {
     bool counted;
     tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
@@ -459,12 +504,13 @@ gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_d
         !few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, 2 * p.N), others, 1))
         p.N *= 2;
     finish_tile(&s, &p);
+    halve_tile(F, g, m, n, loaded, &p);
     return p;
 }
 
 static void add_product(fuser *F, fuse_candidates *c, const sizes *s, const gpu_product *p)
 {
-    fuse_add_candidate(F, c, (int64_t[]){p->M, p->N, p->K, p->warps, p->group, p->stages, p->parts, p->taps}, product_ns(s, p));
+    fuse_add_candidate(F, c, (int64_t[]){p->M, p->N, p->K, p->warps, p->group, p->stages, p->parts, p->taps, p->instances}, product_ns(s, p));
 }
 
 /* Of each tile up to the largest that the lowering has: whole sums, and if they take less time by estimate the best parts. */
@@ -493,10 +539,10 @@ static void add_tiles(fuser *F, fuse_candidates *c, const sizes *s, bool counted
         }
 }
 
-gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type)
+gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type, bool loaded)
 {
-    static const char *const fields[] = {"M", "N", "K", "warps", "group", "stages", "parts", "taps"};
-    gpu_product p = fuse_gpu_product(F, g, m, n, k, type);
+    static const char *const fields[] = {"M", "N", "K", "warps", "group", "stages", "parts", "taps", "instances"};
+    gpu_product p = fuse_gpu_product(F, g, m, n, k, type, loaded);
     fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = 3};
     bool counted;
     if (!fuse_is_asked(F) || p.M == 1 || p.N == 1)
@@ -506,7 +552,7 @@ gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m,
     for (int64_t depth = 1; depth <= 1 + (s.depth > PRODUCT_BYTES / s.bytes); depth++)
         add_tiles(F, &c, &s, counted, depth * within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / s.bytes));
     const int64_t *v = fuse_choose(F, g, stem, NULL, &c)->value;
-    return (gpu_product){.M = v[0], .N = v[1], .K = v[2], .warps = (int)v[3], .group = v[4], .stages = v[5], .parts = v[6], .taps = v[7] != 0};
+    return (gpu_product){.M = v[0], .N = v[1], .K = v[2], .warps = (int)v[3], .group = v[4], .stages = v[5], .parts = v[6], .taps = v[7] != 0, .instances = (int)v[8]};
 }
 
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k)

@@ -281,6 +281,7 @@ typedef struct gpu_product {
     int warps;
     int64_t group;  /* 0: in order */
     int64_t stages; /* of copies; 0: as many as the lowering takes */
+    int instances;  /* programs that a CTA works on at once, in turns at the products; 0: one */
     int64_t parts;  /* into which k goes: programs of their own, whose sums a second kernel adds up; 1: none */
     bool taps;      /* what other dims are contracted are parts too, one for each of their values */
 } gpu_product;
@@ -294,8 +295,9 @@ gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, 
 gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step);
 /* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
-gpu_product fuse_gpu_product(fuser *F, const group *g, int m, int n, int k, tn_dtype type);
-gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type); /* the same, or what the tuner takes instead */
+/* loaded: both factors are, as they are multiplied, from evenly spaced rows. */
+gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype type, bool loaded);
+gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type, bool loaded); /* the same, or what the tuner takes instead */
 /* A matrix times a vector: N of the `kept` dim (-1: none) by K of k; along_k: the matrix' neighbours lie along k. */
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k);
 gpu_product fuse_gpu_choose_vector(fuser *F, group *g, const char *stem, int kept, int k, tn_dtype type, bool along_k); /* the same, or what the tuner takes instead */

@@ -685,7 +685,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     const char *stem = conv ? "convolution" : "dot";
     gpu_product tiles = {.parts = 1};
     if (gpu) {
-        tiles = fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p.types.left);
+        tiles = fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p.types.left, !conv && a->views_only && b->views_only);
         x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
     } else {
         cpu_sizes s = cpu_sizes_of(F, g, x, panel, packed, p.types.left);
@@ -700,6 +700,8 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         tn_schedule_set(E->kernel, "", "group", tiles.group);
     if (tiles.stages)
         tn_schedule_set(E->kernel, "", "stages", tiles.stages);
+    if (tiles.instances)
+        tn_schedule_set(E->kernel, "", "instances", tiles.instances);
     sum_parts parts = product_open_parts(E, &p, &tiles);
     emit_other_grid_dims(E, x->m, x->n);
     if (x->n >= 0)
