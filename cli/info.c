@@ -22,6 +22,7 @@ typedef struct memory {
     const char *machine, *unknown; /* unknown: a dimension that has no size; NULL: none */
     int threads;
     bool failed;
+    double import_seconds;
 } memory;
 
 /* Sizes of the inputs from --dim and --size; what a run would take with them. */
@@ -145,7 +146,8 @@ static void print_json(const tn_network *network, const memory *m)
     }
     printf("}");
     print_memory_json(m);
-    printf("}\n");
+    printf(", \"seconds\": {\"import\": %.6f, \"passes\": %.6f, \"fuse\": %.6f, \"lower\": %.6f, \"plan\": %.6f}}\n", m->import_seconds, m->info.graph_seconds,
+           m->info.fuse_seconds, m->info.lower_seconds, m->info.plan_seconds);
 }
 
 /* ---- this machine ----------------------------------------------------------------------------------------------------------- */
@@ -213,7 +215,10 @@ int cli_info(cli *c)
         return EXIT_RIGHT;
     }
     memory m = {.unknown = NULL};
-    tn_status loaded = cli_load(c, &network), status = loaded == TN_OK ? find_memory(c, network, &m) : loaded;
+    double start = tn_seconds();
+    tn_status loaded = cli_load(c, &network);
+    m.import_seconds = tn_seconds() - start;
+    tn_status status = loaded == TN_OK ? find_memory(c, network, &m) : loaded;
     cli_progress_end(c);
     if (status != TN_OK)
         m.failed = true;

@@ -228,6 +228,7 @@ typedef struct tn_memory_info {
     size_t peak;        /* all of it but lower_bound and total: arena, scratch, inputs, outputs, weights, packed */
     const char *step;   /* the kernel or operation during which most is alive, as long as what it was compiled in lives; "": nothing is planned */
     const char *nodes;  /* the model's nodes that it computes, comma separated */
+    double graph_seconds, fuse_seconds, lower_seconds, plan_seconds; /* of tn_network_memory: where its time went */
 } tn_memory_info;
 tn_status tn_memory_needed(tn_context *context, const DLTensor *inputs, size_t ninputs, tn_memory_info *out);
 /* The same of a network that is not compiled: fuses, lowers and plans, but makes no code. For any machine; options and errors as for tn_compile. `threads` of options:

@@ -394,6 +394,7 @@ static tn_status network_memory(void *argument)
     TN_TRY(optimize(c));
     TN_TRY(fuse(c));
     tn_exec_options options = exec_options(c);
+    double start_time = tn_seconds();
     TN_TRY(tn_exec_plan(c->session, c->program, &options, &exec));
     tn_shape *shapes = TN_NEW_ARRAY(&c->session->arena, tn_shape, call->ninputs + 1);
     for (size_t i = 0; i < call->ninputs; i++)
@@ -401,6 +402,10 @@ static tn_status network_memory(void *argument)
     tn_status status = tn_plan_memory(c->session, exec, shapes, c->threads, &memory);
     if (status == TN_OK)
         *call->out = tn_api_memory_info(exec, &memory);
+    call->out->graph_seconds = c->graph_seconds;
+    call->out->fuse_seconds = c->fuse_seconds;
+    call->out->lower_seconds = exec->lower_seconds;
+    call->out->plan_seconds = tn_seconds() - start_time - exec->lower_seconds;
     tn_exec_free(exec);
     return status;
 }

@@ -146,14 +146,13 @@ static int output_index(const fuser *F, const tn_value *v)
     return -1;
 }
 
-/* Part `v` of a concatenation: its place inside the whole. */
-static location *part_location(fuser *F, const tn_op *concat, const tn_value *v)
+/* A part of a concatenation: its place inside the whole. */
+static location *part_location(fuser *F, const concat_part *p)
 {
-    location *l = tn_memdup(F->arena, fuse_location(F, concat->result), sizeof *l);
+    location *l = tn_memdup(F->arena, fuse_location(F, p->concat->result), sizeof *l);
     F->program->buffers.at[l->buffer].shared = true; /* no part alone makes it ready */
-    int axis = (int)tn_attr_int(concat, TN_A_dimension, 0);
-    for (int k = 0; tn_operand(concat, k) != v; k++)
-        l->offset = tn_dim_add(F->session, l->offset, tn_dim_mul(F->session, l->stride[axis], tn_operand(concat, k)->type.dim[axis]));
+    int axis = (int)tn_attr_int(p->concat, TN_A_dimension, 0);
+    l->offset = tn_dim_add(F->session, l->offset, tn_dim_mul(F->session, l->stride[axis], p->at));
     return l;
 }
 
@@ -176,11 +175,11 @@ location *fuse_location(fuser *F, const tn_value *v)
     if (l)
         return l;
     const tn_tensor *constant = tn_constant_of(v);
-    const tn_op *concat = tn_map_get(&F->wanted, TN_KEY(v));
+    const concat_part *wanted = tn_map_get(&F->wanted, TN_KEY(v));
     if (constant) {
         l = constant_location(F, v, constant);
-    } else if (concat) {
-        l = part_location(F, concat, v);
+    } else if (wanted) {
+        l = part_location(F, wanted);
     } else {
         int out = output_index(F, v);
         int buffer = fuse_buffer(F, out >= 0 ? TN_B_OUTPUT : TN_B_TEMP, &v->type, v->name);
@@ -245,16 +244,14 @@ int fuse_dense_buffer(fuser *F, tn_steps *steps, const tn_value *v, const tn_op 
 /* Operands that are not computed in their part are copied there. */
 static void emit_concatenation(fuser *F, tn_steps *steps, const tn_op *op)
 {
+    int axis = (int)tn_attr_int(op, TN_A_dimension, 0);
+    concat_part p = {op, tn_dim_const(F->session, 0)};
     for (int i = 0; i < op->noperands; i++) {
         const tn_value *v = tn_operand(op, i);
-        if (tn_map_get(&F->wanted, TN_KEY(v)) == op)
-            continue;
-        location *whole = tn_memdup(F->arena, fuse_location(F, op->result), sizeof *whole);
-        F->program->buffers.at[whole->buffer].shared = true;
-        int axis = (int)tn_attr_int(op, TN_A_dimension, 0);
-        for (int k = 0; k < i; k++)
-            whole->offset = tn_dim_add(F->session, whole->offset, tn_dim_mul(F->session, whole->stride[axis], tn_operand(op, k)->type.dim[axis]));
-        fuse_emit_copy(F, steps, v, whole, op);
+        const concat_part *wanted = tn_map_get(&F->wanted, TN_KEY(v));
+        if (!wanted || wanted->concat != op)
+            fuse_emit_copy(F, steps, v, part_location(F, &p), op);
+        p.at = tn_dim_add(F->session, p.at, v->type.dim[axis]);
     }
 }
 

@@ -647,9 +647,13 @@ static bool is_one_kernel(const fuser *F, const tn_op *concat)
 
 static void want_parts(fuser *F, const tn_op *concat)
 {
-    for (int i = 0; i < concat->noperands; i++)
+    int axis = (int)tn_attr_int(concat, TN_A_dimension, 0);
+    concat_part p = {concat, tn_dim_const(F->session, 0)};
+    for (int i = 0; i < concat->noperands; i++) {
         if (is_in_place_part(concat, i))
-            *tn_map_at(&F->wanted, TN_KEY(tn_operand(concat, i))) = (void *)concat;
+            *tn_map_at(&F->wanted, TN_KEY(tn_operand(concat, i))) = tn_memdup(F->arena, &p, sizeof p);
+        p.at = tn_dim_add(F->session, p.at, tn_operand(concat, i)->type.dim[axis]);
+    }
 }
 
 static void group_op(fuser *F, const tn_op *op)

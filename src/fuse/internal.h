@@ -114,6 +114,12 @@ typedef struct location {
     tn_dim offset;
 } location;
 
+/* Part of a concatenation: it begins at `at` along the axis. */
+typedef struct concat_part {
+    const tn_op *concat;
+    tn_dim at;
+} concat_part;
+
 typedef struct fuser {
     tn_session *session;
     tn_program *program;
@@ -123,7 +129,7 @@ typedef struct fuser {
     tn_map roots;     /* op -> group */
     tn_map locations; /* value -> location */
     tn_map packed;    /* constant packings by key text -> buffer + 1 */
-    tn_map wanted;    /* value -> location chosen before it is computed (concatenation in place) */
+    tn_map wanted;    /* value -> the part of a concatenation that it is computed in */
     tn_map declined;  /* op -> why it is not in its user's kernel, found out before the walk came to it */
     int next_kernel;
     int choice, choices; /* that the kernel being made came by, 0: none; so far */
