@@ -5,7 +5,7 @@
  *   groups         a buffer belongs to the step after which its size is known: group 0 is known before the run starts, group d after the
  *                  d-th `define` step. Each group has a segment of memory of its own, planned on concrete sizes.
  *   memory plan    a buffer lives from its first to its last use in step order; inside control flow, see lifetimes.c. Buffers of a group are
- *                  placed largest first (and in other orders: the best counts) at the lowest gap that fits.
+ *                  placed in several orders, at the lowest or the smallest gap that fits; the best counts (layout.c).
  *
  * An executable is never changed after tn_exec_new: any number of threads may run it, each with its own state (src/run). It points into the
  * session that made it, which must outlive it. */
