@@ -311,15 +311,19 @@ static bool overlaps(const char *text, const char *name, const char *machine, in
     return found;
 }
 
-/* Pointers that are promised to lie apart let a GPU's kernel take what it only loads for constant; not where atomics order what others store. */
+/* Pointers that are promised to lie apart let a GPU's kernel take what it only loads for constant; not where atomics order what others store, which they do for those who look at
+ * the old value. */
 static void test_apart(void **state)
 {
     (void)state;
     static const char counted[] = HEAD "def count(x, y, out, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.atomic_add(out, 1.0)\n"
                                        "    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)\n";
+    static const char waited[] = HEAD "def wait(x, y, out, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n    before = tl.atomic_add(out, 1.0)\n"
+                                      "    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n) + before, mask=i < n)\n";
     assert_true(overlaps(add_text, "add", "sm_90a", 0) && !overlaps(add_text, "add", "sm_90a", 1));
     assert_true(overlaps(add_text, "add", "host", 1));
-    assert_true(overlaps(counted, "count", "sm_90a", 1));
+    assert_true(!overlaps(counted, "count", "sm_90a", 1));
+    assert_true(overlaps(waited, "wait", "sm_90a", 1));
 }
 
 int main(void)
