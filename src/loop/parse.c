@@ -659,7 +659,7 @@ static bool parse_parameter(parser *p)
         return FAIL(p, "an alignment is a power of two, found %lld", (long long)align);
     if (type.buffer && p->func->nbuffers != (int)p->func->params.len)
         return FAIL(p, "buffers stand before indices in the list of parameters");
-    tn_ltype holds = {TN_NO_DTYPE};
+    tn_ltype holds = {0};
     if (!type.buffer && accept(p, "of") && !element_type(p, &holds))
         return false;
     if (holds.lanes > 1 || tn_is_complex(holds.dtype))

@@ -38,7 +38,8 @@ static bool roots_of_loop(lower *L, const tn_top *op)
     for (int i = 0; i < op->nresults; i++) {
         const tn_tvalue *sources[2] = {op->operand[first + i], block->last->operand[i]};
         for (int k = 0; k < 2; k++) {
-            changed |= root_from(L, &block->arg[skip + i], sources[k]) | root_from(L, &op->result[i], sources[k]);
+            changed |= root_from(L, &block->arg[skip + i], sources[k]);
+            changed |= root_from(L, &op->result[i], sources[k]);
             if (body)
                 changed |= root_from(L, &op->region[0]->arg[i], sources[k]);
         }
@@ -73,9 +74,13 @@ static bool roots_of_op(lower *L, const tn_top *op)
         return changed;
     case TN_T_join:
     case TN_T_cat:
-        return root_from(L, op->result, op->operand[0]) | root_from(L, op->result, op->operand[1]) | changed;
+        changed |= root_from(L, op->result, op->operand[0]);
+        changed |= root_from(L, op->result, op->operand[1]);
+        return changed;
     case TN_T_map:
-        return op->fn == TN_S_select && (root_from(L, op->result, op->operand[1]) | root_from(L, op->result, op->operand[2]));
+        for (int i = 1; op->fn == TN_S_select && i <= 2; i++)
+            changed |= root_from(L, op->result, op->operand[i]);
+        return changed;
     case TN_T_bitcast:
         if (op->operand[0]->type.pointer && op->operand[0]->type.dtype == op->result->type.dtype)
             return root_from(L, op->result, op->operand[0]);
