@@ -108,9 +108,11 @@ static tn_status bind_one(tn_session *session, tn_dim_env *env, tn_loc loc, cons
     if (!u.symbol) {
         if (tn_env_eval(env, dim, &value) && value == size)
             return TN_OK;
-        return tn_error(
-            session, TN_INVALID, loc, "%s: dimension %d is %s%s, found %lld", what, axis, dim_text(session, dim),
-            tn_dim_is_const(dim) ? "" : tn_format(&session->arena, " = %lld", (long long)value), (long long)size);
+        const char *hint = !tn_dim_is_const(dim) && (size == 1 || value == 1)
+                               ? "; a size of 1 that broadcasts is told when the network is loaded (--dim NAME=1)"
+                               : "";
+        return tn_error(session, TN_INVALID, loc, "%s: dimension %d is %s%s, found %lld%s", what, axis, dim_text(session, dim),
+                        tn_dim_is_const(dim) ? "" : tn_format(&session->arena, " = %lld", (long long)value), (long long)size, hint);
     }
     if (u.several || degree(&u, dim) != 1)
         return TN_OK; /* another dimension may tell */

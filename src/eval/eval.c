@@ -376,6 +376,8 @@ static tn_status check_equal(tn_session *session, const tn_graph *graph, const t
         int64_t a, b;
         if (!tn_env_eval(env, fact->a, &a) || !tn_env_eval(env, fact->b, &b) || a == b)
             continue;
+        if (fact->why)
+            return tn_error(session, TN_INVALID, fact->loc, "%s", fact->why);
         tn_text text = {.arena = &session->arena};
         tn_text_dim(&text, fact->a);
         tn_text_add(&text, " = %" PRId64 " and ", a);

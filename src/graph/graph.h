@@ -172,8 +172,9 @@ struct tn_graph {
     tn_block *body;             /* arguments: inputs; return: outputs */
     const char **output_names;  /* as many as return has operands; NULL entries allowed */
     uint32_t next_id;
-    /* Facts that a run checks before it starts: pairs of dimensions that must be equal, with the node that needs it. */
-    TN_VEC(struct tn_dim_equal { tn_dim a; tn_dim b; tn_loc loc; }) equal;
+    /* Facts that a run checks before it starts: pairs of dimensions that must be equal, with the node that needs it; why: what to
+     * say to whom they are not (NULL: just that). Facts with a `why` follow from no operation, and are not in the text form. */
+    TN_VEC(struct tn_dim_equal { tn_dim a; tn_dim b; tn_loc loc; const char *why; }) equal;
 };
 typedef struct tn_graph_module {
     tn_session *session;
@@ -219,6 +220,8 @@ tn_op *tn_build(tn_builder *b, tn_opcode code, tn_value *const *operands, int no
                 tn_block *const *regions, int nregions);
 void tn_return(tn_builder *b, tn_value *const *values, int n);
 tn_value *tn_unary(tn_builder *b, tn_opcode code, tn_value *x);
+/* A fact that the operations do not imply: x and y are equal, or a run ends with the sentence `why` (which must live as long as the session). */
+void tn_require_equal(tn_builder *b, tn_dim x, tn_dim y, const char *why);
 /* Operands of one shape; tn_binary_b broadcasts NumPy's way first (dims not provably equal are recorded in graph->equal). */
 tn_value *tn_binary(tn_builder *b, tn_opcode code, tn_value *x, tn_value *y);
 tn_value *tn_binary_b(tn_builder *b, tn_opcode code, tn_value *x, tn_value *y);

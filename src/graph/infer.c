@@ -86,7 +86,13 @@ void tn_record_equal(tn_graph *graph, tn_loc loc, tn_dim a, tn_dim b)
     for (size_t i = 0; i < graph->equal.len; i++)
         if ((graph->equal.at[i].a == a && graph->equal.at[i].b == b) || (graph->equal.at[i].a == b && graph->equal.at[i].b == a))
             return;
-    TN_PUSH(&graph->session->arena, &graph->equal, (struct tn_dim_equal){a, b, loc});
+    TN_PUSH(&graph->session->arena, &graph->equal, (struct tn_dim_equal){a, b, loc, NULL});
+}
+
+void tn_require_equal(tn_builder *b, tn_dim x, tn_dim y, const char *why)
+{
+    if (!tn_dim_eq(b->graph->session, x, y))
+        TN_PUSH(&b->graph->session->arena, &b->graph->equal, (struct tn_dim_equal){x, y, b->loc, why});
 }
 
 static bool dims_may_equal(struct infer *x, tn_dim a, tn_dim b)

@@ -32,6 +32,8 @@ static tn_status check_equal(tn_session *session, const tn_values *values)
         int64_t a, b;
         if (!tn_values_eval(values, graph->equal.at[i].a, &a) || !tn_values_eval(values, graph->equal.at[i].b, &b) || a == b)
             continue; /* what a run gives later is checked by the define step's range */
+        if (graph->equal.at[i].why)
+            return tn_error(session, TN_INVALID, graph->equal.at[i].loc, "%s", graph->equal.at[i].why);
         return tn_error(session, TN_INVALID, graph->equal.at[i].loc, "expected %s = %s, found %lld and %lld for these inputs",
                         dim_text(session, graph->equal.at[i].a), dim_text(session, graph->equal.at[i].b), (long long)a, (long long)b);
     }

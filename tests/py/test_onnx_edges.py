@@ -122,3 +122,69 @@ def test_a_tensor_without_a_shape_is_refused(tmp_path):
         outputs = (Tensor * 1)(outputs)
         assert STATUS[model.lib.tn_run(model.context, (Tensor * 1)(inputs), 1, outputs, 1)] == "usage"
         assert word in model.lib.tn_context_error(model.context)
+
+
+def run_symbolic(folder, nodes, arrays, outputs, constants=(), fixed=None, static=()):
+    """As run(), but every size is a dimension NAME_0, NAME_1, … of its own, except those of `static`; fixed: {dimension: size} at load."""
+    ins = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape if n in static else [f"{n}_{i}" for i in range(a.ndim)])
+           for n, a in arrays.items()]
+    outs = [helper.make_tensor_value_info(n, kind, None) for n, kind in outputs.items()]
+    graph = helper.make_graph(nodes, "graph", ins, outs, [numpy_helper.from_array(a, n) for n, a in dict(constants).items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    return Model(folder / "m.onnx", dims=fixed)(*arrays.values())
+
+
+@pytest.mark.parametrize("sizes,shape", [((2, 1, 3), (4, 1)), ((1, 3), (0, 3)), ((2, 3), (1, 1)), ((3,), (2, 3)), ((1, 5), (4, 5)), ((0, 2), (1, 2)), ((0,), (0,)), ((2,), (3, 1))])
+def test_expand_to_a_shape_that_the_run_tells(sizes, shape, tmp_path):
+    x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+    arrays = {"x": x, "shape": np.array(shape, np.int64)}
+    y, = run_symbolic(tmp_path, [helper.make_node("Expand", ["x", "shape"], ["y"])], arrays, {"y": F32}, static=["shape"])
+    np.testing.assert_array_equal(y, np.broadcast_to(x, np.broadcast_shapes(sizes, shape)))
+
+
+def test_expand_to_a_shape_that_does_not_fit(tmp_path):
+    arrays = {"x": np.zeros((3, 2), np.float32), "shape": np.array([5, 2], np.int64)}
+    with pytest.raises(Error, match="dimension 0 of the input is neither 1 nor what the shape says") as error:
+        run_symbolic(tmp_path, [helper.make_node("Expand", ["x", "shape"], ["y"])], arrays, {"y": F32}, static=["shape"])
+    assert error.value.status == "invalid"
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 3)])
+def test_squeeze_without_axes_takes_sizes_of_the_run_as_others_than_1(sizes, tmp_path):
+    nodes = [helper.make_node("Unsqueeze", ["x", "axis"], ["u"]), helper.make_node("Squeeze", ["u"], ["y"])]
+    x = np.ones(sizes, np.float32)
+    y, = run_symbolic(tmp_path, nodes, {"x": x}, {"y": F32}, {"axis": np.array([1], np.int64)})
+    np.testing.assert_array_equal(y, x)
+
+
+def test_squeeze_without_axes_of_a_size_that_turns_out_to_be_1(tmp_path):
+    with pytest.raises(Error, match=r"node 'y': Squeeze: dimension 0 \(x_0\) is 1 in this run") as error:
+        run_symbolic(tmp_path, [helper.make_node("Squeeze", ["x"], ["y"])], {"x": np.ones((1, 3), np.float32)}, {"y": F32})
+    assert error.value.status == "invalid"
+    y, = run_symbolic(tmp_path, [helper.make_node("Squeeze", ["x"], ["y"])], {"x": np.ones((1, 3), np.float32)}, {"y": F32}, fixed={"x_0": 1})
+    assert y.shape == (3,)
+
+
+def test_sizes_of_1_that_broadcast_are_told_at_load(tmp_path):
+    arrays = {"a": np.ones((2, 3), np.float32), "b": np.ones((1, 3), np.float32)}
+    node = [helper.make_node("Add", ["a", "b"], ["y"])]
+    with pytest.raises(Error, match="--dim NAME=1"):
+        run_symbolic(tmp_path, node, arrays, {"y": F32})
+    y, = run_symbolic(tmp_path, node, arrays, {"y": F32}, fixed={"b_0": 1})
+    assert y.shape == (2, 3)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}, {"sorted": 0}])
+def test_unique_of_nothing(attributes, tmp_path):
+    x = np.zeros(0, np.float32)
+    for run_as in (run, run_symbolic):
+        y, first, inverse, counts = run_as(tmp_path, [helper.make_node("Unique", ["x"], ["y", "f", "i", "c"], **attributes)], {"x": x}, {"y": F32, "f": I64, "i": I64, "c": I64})
+        assert y.shape == first.shape == inverse.shape == counts.shape == (0,)
+
+
+def test_tables_of_grams_are_bounded(tmp_path):
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0],
+                            ngram_indexes=[0, 2**30], pool_int64s=[1, 2])
+    with pytest.raises(Error, match="bytes of constants") as error:
+        run(tmp_path, [node], {"x": np.zeros(4, np.int64)}, {"y": F32})
+    assert error.value.status == "unsupported"

@@ -270,6 +270,19 @@ tn_value *emit_take(onnx_ctx *c, tn_value *x, tn_value *indices, int axis)
     return first_result(tn_build(&c->b, TN_OP_gather, (tn_value *[]){x, indices}, 2, attrs, TN_COUNT(attrs), NULL, 0));
 }
 
+/* A gather wants an element even where it takes none: a zero is put behind the last one. */
+tn_value *emit_take_some(onnx_ctx *c, tn_value *x, tn_value *indices, int axis)
+{
+    if (!x || tn_dim_le(c->session, emit_dim(c, 1), x->type.dim[axis]))
+        return emit_take(c, x, indices, axis);
+    tn_dim low[TN_MAX_RANK], high[TN_MAX_RANK];
+    for (int i = 0; i < x->type.rank; i++) {
+        low[i] = emit_dim(c, 0);
+        high[i] = emit_dim(c, i == axis);
+    }
+    return emit_take(c, emit_pad_zero(c, x, low, high, emit_number(c, x->type.dtype, 0)), indices, axis);
+}
+
 tn_value *emit_take_nd(onnx_ctx *c, tn_value *x, tn_value *indices)
 {
     if (!x || !indices)

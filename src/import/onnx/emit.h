@@ -53,6 +53,7 @@ tn_value *emit_iota_like(onnx_ctx *c, tn_dtype dtype, const tn_type *like, int a
 tn_value *emit_pad_zero(onnx_ctx *c, tn_value *x, const tn_dim *low, const tn_dim *high, tn_value *fill);
 /* Elements of x at the positions of `indices` (rank 1, in range) along axis. */
 tn_value *emit_take(onnx_ctx *c, tn_value *x, tn_value *indices, int axis);
+tn_value *emit_take_some(onnx_ctx *c, tn_value *x, tn_value *indices, int axis); /* the axis may have no elements, then there are no indices */
 /* Rows of x: indices is [m, k], row i gives a position in x's first k axes; result [m, rest of x]. Clamped to the
  * bounds. */
 tn_value *emit_take_nd(onnx_ctx *c, tn_value *x, tn_value *indices);

@@ -101,9 +101,9 @@ static bool by_appearance(onnx_ctx *c, groups *g)
     tn_value *place = tn_iota(&c->b, TN_I64, &number, 1, 0), *order = place;
     if (!sort_with(c, &g->first, &order))
         return false;
-    g->counts = emit_take(c, g->counts, order, 0);
+    g->counts = emit_take_some(c, g->counts, order, 0);
     tn_value *rank = emit_put_nd(c, filled(c, number), column_of(c, order), place, TN_OP_return);
-    g->inverse = emit_take(c, rank, g->inverse, 0);
+    g->inverse = emit_take_some(c, rank, g->inverse, 0);
     return g->counts && g->inverse;
 }
 
@@ -123,7 +123,7 @@ bool onnx_op_unique(onnx_ctx *c, const onnx_node *n)
     }
     if (!key || !group_keys(c, n, key, &g) || (!onnx_attr_int(c, n, "sorted", 1) && !by_appearance(c, &g)))
         return false;
-    return onnx_set_output(c, n, 0, emit_take(c, x, g.first, axis)) && onnx_set_output(c, n, 1, g.first) &&
+    return onnx_set_output(c, n, 0, emit_take_some(c, x, g.first, axis)) && onnx_set_output(c, n, 1, g.first) &&
            onnx_set_output(c, n, 2, g.inverse) && onnx_set_output(c, n, 3, g.counts);
 }
 
@@ -186,8 +186,8 @@ static bool read_ngrams(onnx_ctx *c, const onnx_node *n, ngrams *g)
                               i);
     }
     for (int i = 0; i < g->nindexes; i++) {
-        if (g->indexes[i] < 0 || g->indexes[i] > INT32_MAX)
-            return onnx_error(c, n, "`ngram_indexes` must not be negative, found %lld", (long long)g->indexes[i]);
+        if (g->indexes[i] < 0 || g->indexes[i] >= INT32_MAX)
+            return onnx_error(c, n, "`ngram_indexes` must lie in [0, 2^31 - 1), found %lld", (long long)g->indexes[i]);
         g->width = tn_max(g->width, g->indexes[i] + 1);
     }
     return true;
@@ -232,6 +232,10 @@ bool onnx_op_tfidf(onnx_ctx *c, const onnx_node *n)
     tn_dim rows[] = {vector ? emit_dim(c, 1) : x->type.dim[0], x->type.dim[x->type.rank - 1]};
     g.length = rows[1]->value;
     g.x = tn_convert(&c->b, tn_reshape(&c->b, x, rows, 2), TN_I64);
+    /* Places and weights, and the pool's columns once for each skip. */
+    int64_t tables = (g.npool * (g.skips + 1) + g.width) * 2 * (int64_t)sizeof(int64_t); /* at most 2^31 * 2^15 and 2^31 of them */
+    if (!onnx_charge(c, n, (size_t)tables))
+        return false;
     tn_value *counts = g.x ? all_counts(c, &g, &grams) : NULL;
     if (!counts)
         return false;

@@ -225,6 +225,20 @@ static bool only_at_run_time(onnx_ctx *c, const onnx_node *n, int i)
            !onnx_constant_tensor(c, n->input[i]);
 }
 
+/* Without axes the rank depends on which sizes are 1. One that is known only in a run is taken as another, and a run where it is 1 says so. */
+static void not_one(onnx_ctx *c, const onnx_node *n, tn_dim dim, int i)
+{
+    if (tn_dim_is_const(dim) || tn_dim_ne(c->session, dim, num(c, 1)))
+        return;
+    tn_text text = {.arena = &c->session->arena};
+    tn_text_add(&text, "%s: dimension %d (", n->op_type, i);
+    tn_text_dim(&text, dim);
+    tn_text_add(&text, ") is 1 in this run: without `axes` the result would have another rank. Give axes, or fix the size when the model is loaded");
+    /* max(d, min(2 * d, 2)) is d but for 1 */
+    tn_dim other = tn_dim_max(c->session, dim, tn_dim_min(c->session, tn_dim_mul(c->session, dim, num(c, 2)), num(c, 2)));
+    tn_require_equal(&c->b, dim, other, text.at);
+}
+
 bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
 {
     if (only_at_run_time(c, n, 1))
@@ -236,6 +250,8 @@ bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
     bool drop[TN_MAX_RANK] = {false};
     if (!onnx_axes_of(c, n, "axes", 1, t->rank, axes, &count))
         return false;
+    for (int i = 0; i < t->rank && count < 0; i++)
+        not_one(c, n, t->dim[i], i);
     for (int i = 0; i < count; i++) {
         if (tn_dim_ne(c->session, t->dim[axes[i]], num(c, 1)))
             return onnx_error(c, n, "dimension %d is not 1 and cannot be squeezed", (int)axes[i]);
@@ -579,6 +595,20 @@ bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
 /* ---- Expand, Tile, Pad
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* One axis of x to a size that the run tells. *size: what it becomes, to where x has 1, else x's own. The elements are taken by their index: which of
+ * the two it is, is not known. */
+static tn_value *expand_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, tn_dim to, tn_dim *size)
+{
+    tn_session *s = c->session;
+    tn_dim have = x->type.dim[axis], one = num(c, 1), least = tn_dim_min(s, have, to);
+    /* have * to / the smaller one, if that is not 0: the other where one is 1, both where they are equal, 0 where one is */
+    *size = tn_dim_floordiv(s, tn_dim_mul(s, have, to), tn_dim_max(s, least, one));
+    tn_dim wrong = tn_dim_mul(s, tn_dim_sub(s, least, one), tn_dim_sub(s, *size, least));
+    tn_require_equal(&c->b, wrong, num(c, 0), tn_format(&s->arena, "%s: dimension %d of the input is neither 1 nor what the shape says", n->op_type, axis));
+    tn_value *at = tn_iota(&c->b, TN_I64, size, 1, 0);
+    return emit_take_some(c, x, emit_min(c, at, emit_size(c, tn_dim_sub(s, have, one), TN_I64)), axis);
+}
+
 bool onnx_Expand(onnx_ctx *c, const onnx_node *n)
 {
     tn_value *x = n->input[0], *shape = n->input[1];
@@ -599,6 +629,8 @@ bool onnx_Expand(onnx_ctx *c, const onnx_node *n)
             return onnx_error(c, n, "dimension %d does not broadcast to the shape", j);
         if (!tn_dim_is_const(have) && tn_dim_is_const(to) && to->value != 1)
             dims[i] = to;
+        if (!tn_dim_is_const(to) && !tn_dim_is(have, 1) && !tn_dim_eq(c->session, have, to) && x)
+            x = expand_axis(c, n, x, j, to, &dims[i]);
     }
     return onnx_set_output(c, n, 0, tn_broadcast_to(&c->b, x, dims, rank));
 }
