@@ -8,6 +8,7 @@ packages=(
     gcc g++ make cmake ninja-build clang-19 libclang-rt-19-dev
     llvm-19-dev llvm-19-tools libnanopb-dev libsqlite3-dev libcmocka-dev libjson-c-dev
     chromium # opens the page of `tenon explain` in a test
+    valgrind # counts instructions in a test
     zlib1g-dev libzstd-dev libncurses-dev zstd
     python3 python3-venv
 )
