@@ -331,6 +331,8 @@ typedef struct tn_kernel_options {
     int verify;
     int apart;               /* nonzero promises that no byte is reached by way of two of a launch's pointers. On a GPU threads need not wait for each other then where
                                 loads and stores could meet; a CPU's kernel asks when it runs. Not checked */
+    int strict;              /* a GPU's kernel rounds every product and sum by itself, as a CPU's does; else f32 and f64 multiply and add as one operation where they can, as
+                                Triton's do. So does the session's option numerics=strict */
 } tn_kernel_options;
 
 /* Compiles a function for one specialisation. arguments: one text a parameter of the function:

@@ -28,7 +28,7 @@ class Diagnostic(Structure):
 
 class KernelOptions(Structure):
     _fields_ = [("machine", c_char_p), ("threads", c_int), ("num_warps", c_int), ("num_stages", c_int), ("config", c_int), ("debug", c_int),
-                ("cache", c_char_p), ("print_after", c_char_p), ("verify", c_int), ("apart", c_int)]
+                ("cache", c_char_p), ("print_after", c_char_p), ("verify", c_int), ("apart", c_int), ("strict", c_int)]
 
 
 class KernelInfo(Structure):

@@ -59,25 +59,24 @@ static tn_status start(compilation *c)
     return tn_api_check_print(c->session, c->options->print_after, false);
 }
 
-static tn_numerics numerics(const tn_session *session, tn_status *status)
+tn_status tn_api_numerics(tn_session *session, const char *wanted, tn_numerics *out)
 {
     static const char *const names[] = {[TN_NUMERICS_PARITY] = "parity", [TN_NUMERICS_STRICT] = "strict", [TN_NUMERICS_FAST] = "fast"};
-    const char *wanted = tn_map_get_str(&session->options, "numerics");
-    for (size_t i = 0; wanted && i < TN_COUNT(names); i++)
-        if (!strcmp(names[i], wanted))
-            return (tn_numerics)i;
-    if (wanted)
-        *status = TN_USAGE;
-    return TN_NUMERICS_PARITY;
+    *out = TN_NUMERICS_PARITY;
+    if (!wanted)
+        return TN_OK;
+    for (size_t i = 0; i < TN_COUNT(names); i++)
+        if (!strcmp(names[i], wanted)) {
+            *out = (tn_numerics)i;
+            return TN_OK;
+        }
+    return tn_error(session, TN_USAGE, TN_NO_LOC, "option numerics: expected parity, strict or fast");
 }
 
 static tn_status optimize(compilation *c)
 {
-    tn_status status = TN_OK;
-    tn_opt_options options = {.numerics = numerics(c->session, &status), .verify = c->options->verify != 0, .print_after = c->options->print_after, .gpu = c->machine->gpu,
-                              .declined = c->how.declined};
-    if (status != TN_OK)
-        return tn_error(c->session, status, TN_NO_LOC, "option numerics: expected parity, strict or fast");
+    tn_opt_options options = {.verify = c->options->verify != 0, .print_after = c->options->print_after, .gpu = c->machine->gpu, .declined = c->how.declined};
+    TN_TRY(tn_api_numerics(c->session, tn_map_get_str(&c->session->options, "numerics"), &options.numerics));
     c->numerics = options.numerics;
     const char *precision = tn_map_get_str(&c->session->options, "matmul-precision");
     if (precision && !tn_precision_from_text(precision, &c->precision))

@@ -36,7 +36,8 @@ tn_status tn_api_keep_text(const tn_text *text, tn_blob *out);
 /* kernel.c: the GPU that a kernel was loaded into; NULL: none. */
 const struct tn_gpu *tn_api_kernel_gpu(const tn_compiled_kernel *kernel);
 
-/* compile.c. */
+/* compile.c. The option "numerics" by its text; NULL: parity. */
+tn_status tn_api_numerics(tn_session *session, const char *wanted, tn_numerics *out);
 tn_status tn_api_compile(tn_session *session, tn_graph *graph, const tn_compile_options *options, tn_executable **out);
 /* As tn_compile. declined: takes what the rules of the graph passes declined; NULL: nobody asks. plan_only: by tn_exec_plan; it can't be run. */
 typedef struct tn_compile_how {

@@ -286,6 +286,8 @@ static tn_status run_front_end(compilation *c)
     TN_TRY(check_options(c->session, &c->options));
     double start = tn_seconds();
     size_t n;
+    tn_numerics numerics;
+    TN_TRY(tn_api_numerics(c->session, tn_map_get_str(&c->module->session->options, "numerics"), &numerics));
     c->session->dims = NULL; /* symbols are a kernel's own: what is known of n in one is not known in the next */
     c->exec = (tn_exec_options){.level = TN_API_CODE_LEVEL, .verify = c->options.verify != 0};
     TN_TRY(tn_gpu_machine(c->session, c->options.machine, &c->exec.machine, &c->device));
@@ -293,7 +295,7 @@ static tn_status run_front_end(compilation *c)
     if (gpu)
         c->exec.architecture = tn_gpu_architecture(&c->session->arena, c->exec.machine, c->device);
     tn_triton_options options = {.num_warps = c->options.num_warps, .num_stages = c->options.num_stages, .config = c->options.config, .debug = c->options.debug != 0, .gpu = gpu,
-                                 .apart = gpu && c->options.apart};
+                                 .apart = gpu && c->options.apart, .contract = gpu && !c->options.strict && numerics != TN_NUMERICS_STRICT};
     TN_TRY(tn_triton_compile(c->module->triton, c->unit, c->function, c->arguments, c->narguments, &options, &c->front));
     TN_TRY(tn_triton_parameters(c->module->triton, c->unit, c->function, &c->parameters, &n));
     separate_from_grid(&c->front);

@@ -220,6 +220,15 @@ tn_lvalue *tn_l_fn(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int
     return v;
 }
 
+bool tn_l_contracts(tn_scalar fn, tn_dtype dtype) { return (fn == TN_S_add || fn == TN_S_sub || fn == TN_S_mul) && (dtype == TN_F32 || dtype == TN_F64); }
+
+tn_lvalue *tn_l_fn_like(tn_lbuilder *b, const tn_lop *op, tn_lvalue *const *operands)
+{
+    tn_lvalue *v = tn_l_fn(b, op->fn, operands, op->noperands);
+    v->def->contract = op->contract;
+    return v;
+}
+
 static tn_lvalue *fold_or_build(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n)
 {
     tn_lvalue *folded = tn_l_fold(b, fn, operands, n);
@@ -607,6 +616,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
     to->lanes = op->lanes;
     to->name = op->name;
     to->stream = op->stream;
+    to->contract = op->contract;
     to->scope = op->scope;
     to->line = op->line;
     to->nregions = op->nregions;

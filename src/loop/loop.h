@@ -99,6 +99,7 @@ struct tn_lop {
     const int *lanes;      /* shuffle: result->type.lanes entries */
     const char *name;      /* intrinsic, machine; print: its text, with a place for each value (tn_l_print_piece) */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
+    bool contract;         /* fn: of a product and a sum that both say so a machine may make one operation that rounds once. A permission, printed `contract` */
     tn_lscope scope;        /* atomic, atomic_load, cas, fence */
     tn_lblock *block;
     tn_lop *prev, *next;
@@ -162,6 +163,8 @@ static inline tn_ltype tn_lvector(tn_dtype dtype, int lanes) { return (tn_ltype)
 tn_lvalue *tn_l_const(tn_lbuilder *b, tn_ltype type, tn_number number);
 tn_lvalue *tn_l_index(tn_lbuilder *b, int64_t value);
 tn_lvalue *tn_l_fn(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int n);
+tn_lvalue *tn_l_fn_like(tn_lbuilder *b, const tn_lop *op, tn_lvalue *const *operands); /* the same function, with the same permission, of other operands */
+bool tn_l_contracts(tn_scalar fn, tn_dtype dtype); /* it may have that permission */
 /* These fold constants and identities on the spot (x + 0, x * 1, …): the lowerings call them for index arithmetic freely. */
 tn_lvalue *tn_l_fn1(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x);
 tn_lvalue *tn_l_fn2(tn_lbuilder *b, tn_scalar fn, tn_lvalue *x, tn_lvalue *y);

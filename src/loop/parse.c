@@ -484,7 +484,10 @@ static bool parse_details(parser *p, tn_lop *op, operands *list, tn_ltype *type,
         return add_operand(p, list, operand(p)) && expect(p, ",") && expect(p, "line") && integer(p, &op->number.i);
     default:
         *has_result = true;
-        return operand_list(p, list) && result_type(p, type);
+        if (!operand_list(p, list))
+            return false;
+        op->contract = op->code == TN_L_fn && accept(p, "contract");
+        return result_type(p, type);
     }
 }
 

@@ -263,6 +263,7 @@ static void print_details(printer *p, const tn_lop *op)
         break;
     default:
         print_operands(p, op);
+        tn_text_add(p->text, op->contract ? " contract" : "");
     }
 }
 

@@ -173,7 +173,7 @@ static bool mergeable(const tn_lop *op)
 
 static uint64_t hash_op(const tn_lop *op)
 {
-    const uint64_t head[] = {op->code, op->fn, op->result->type.dtype, (uint64_t)op->result->type.lanes, op->number.u};
+    const uint64_t head[] = {op->code, op->fn, op->result->type.dtype, (uint64_t)op->result->type.lanes, op->number.u, op->contract};
     uint64_t h = tn_hash(head, sizeof head, 0);
     for (int i = 0; i < op->noperands; i++)
         h = tn_hash_u64(h ^ op->operand[i]->id) + (uint64_t)i;
@@ -182,7 +182,7 @@ static uint64_t hash_op(const tn_lop *op)
 
 static bool equal_ops(const tn_lop *a, const tn_lop *b)
 {
-    if (a->code != b->code || a->fn != b->fn || a->name != b->name || a->noperands != b->noperands ||
+    if (a->code != b->code || a->fn != b->fn || a->name != b->name || a->contract != b->contract || a->noperands != b->noperands ||
         !tn_l_same_type(a->result->type, b->result->type))
         return false;
     if (a->noperands && memcmp(a->operand, b->operand, (size_t)a->noperands * sizeof *a->operand) != 0)

@@ -45,7 +45,7 @@ static void copy_op(tn_lbuilder *b, const tn_lop *op, tn_map *values)
         operands[i] = to ? to : op->operand[i];
     }
     v = tn_l_fold(b, op->fn, operands, op->noperands);
-    *tn_map_at(values, TN_KEY(op->result)) = v ? v : tn_l_fn(b, op->fn, operands, op->noperands);
+    *tn_map_at(values, TN_KEY(op->result)) = v ? v : tn_l_fn_like(b, op, operands);
 }
 
 static void unroll_loop(tn_lfunc *func, tn_lop *loop)

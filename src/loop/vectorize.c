@@ -564,7 +564,7 @@ static tn_lvalue *emit_varying(widener *w, tn_lbuilder *b, const tn_lop *op, int
     if (op->code == TN_L_bitcast)
         return tn_l_bitcast(b, operand[0], tn_lvector(op->result->type.dtype, w->lanes));
     tn_lvalue *folded = tn_l_fold(b, op->fn, operand, op->noperands);
-    return folded ? folded : tn_l_fn(b, op->fn, operand, op->noperands);
+    return folded ? folded : tn_l_fn_like(b, op, operand);
 }
 
 /* A buffer of vectors: the lanes' own buffers, interleaved. */

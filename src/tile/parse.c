@@ -2,7 +2,7 @@
  *
  *     file      = {facts | kernel}
  *     facts     = "symbols" name "in" "[" integer "," integer "]" ["multiple" integer]
- *     kernel    = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] "grid" "(" [range {"," range}] ")"
+ *     kernel    = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["contract"] "grid" "(" [range {"," range}] ")"
  *                 "{" {local | view} {operation} "}" [schedule]
  *     parameter = "%" name ":" dtype ["[" dim "]"] ("read" | "write" | "read_write") ["align" integer]
  *               | "%" name ":" type ["multiple" integer]
@@ -911,6 +911,7 @@ static bool kernel(parser *p)
     if (!list_of(p, parameter))
         return false;
     p->kernel->overlap = accept(p, "overlap");
+    p->kernel->contract = accept(p, "contract");
     if (!expect(p, "grid") || !list_of(p, grid_range) || !expect(p, "{"))
         return false;
     for (;;) {

@@ -429,7 +429,7 @@ static void print_header(printer *p)
         if (v->divisor)
             ADD(p, " multiple %lld", (long long)v->divisor);
     }
-    ADD(p, k->overlap ? ") overlap grid(" : ") grid(");
+    ADD(p, ")%s%s grid(", k->overlap ? " overlap" : "", k->contract ? " contract" : "");
     for (size_t i = 0; i < k->grid.len; i++) {
         const tn_trange *g = &k->grid.at[i];
         ADD(p, "%s%%%s : ", i ? ", " : "", give_name(p, g->value, g->value->name, ""));

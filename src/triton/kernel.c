@@ -509,6 +509,7 @@ tn_status tn_triton_compile(tn_triton_module *module, int unit, const char *name
     if (!tn_t_run_kernel(&c))
         return first_status(session, before);
     buffer_modes(c.kernel);
+    c.kernel->contract = c.options->contract;
     c.kernel->overlap = !c.options->apart || orders_memory(c.kernel);
     TN_TRY(tn_tile_verify(c.kernel));
     *out = (tn_triton_kernel){.kernel = c.kernel, .value = b.values.at, .nvalues = b.values.len, .num_warps = c.num_warps, .num_stages = c.num_stages};

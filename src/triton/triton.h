@@ -35,6 +35,7 @@ typedef struct tn_triton_options {
     bool debug;                /* device_assert is checked */
     bool gpu;                  /* inline assembly and the like are allowed */
     bool apart;                /* parameters do not overlap in memory */
+    bool contract;             /* a product and a sum may be rounded once (tn_kernel.contract) */
 } tn_triton_options;
 
 /* What the kernel takes at launch, in the order of the function's parameters. */

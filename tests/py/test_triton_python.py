@@ -130,7 +130,7 @@ def polynomial(x_ptr, a, b=3, *, c=5, BLOCK: tl.constexpr = 16, SIGN: tl.constex
 
 @pytest.mark.parametrize("given, wanted", [
     (dict(), (2, 3, 5)), (dict(b=4), (2, 4, 5)), (dict(c=-1, b=-7), (2, -7, -1)), (dict(BLOCK=8), (2, 3, 5)), (dict(SIGN=-1), (-2, -3, -5)),
-    (dict(SIGN=tl.constexpr(-1)), (-2, -3, -5)), (dict(num_warps=8, num_stages=2, num_ctas=1, maxnreg=64), (2, 3, 5)),
+    (dict(SIGN=tl.constexpr(-1)), (-2, -3, -5)), (dict(num_warps=8, num_stages=2, num_ctas=1, maxnreg=64, enable_fp_fusion=False), (2, 3, 5)),
 ])
 def test_defaults_and_keywords(given, wanted):
     x, at = zeros(), np.arange(given.get("BLOCK", 16))

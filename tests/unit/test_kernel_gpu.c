@@ -326,6 +326,41 @@ static void test_apart(void **state)
     assert_true(overlaps(waited, "wait", "sm_90a", 1));
 }
 
+/* As Triton's: a product and a sum are one operation, unless each is to be rounded. Not on a CPU. */
+static void test_contraction(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD "def axpy(x, y, out, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n"
+                                    "    tl.store(out + i, tl.load(x + i) * tl.load(y + i) + 1.0)\n";
+    const struct { const char *machine, *numerics; int strict; bool contracts; } cases[] = {
+        {"sm_90a", NULL, 0, true}, {"sm_80", "fast", 0, true}, {"sm_90a", NULL, 1, false}, {"sm_90a", "strict", 0, false}, {"host", NULL, 0, false}};
+    for (size_t i = 0; i < TN_COUNT(cases); i++) {
+        opened o = open_text(text);
+        if (cases[i].numerics)
+            assert_int_equal(tn_session_option(o.session, "numerics", cases[i].numerics), TN_OK);
+        tn_kernel_options options = {.machine = cases[i].machine, .cache = "", .strict = cases[i].strict};
+        char *code;
+        size_t size;
+        assert_int_equal(tn_kernel_emit(o.session, o.module, o.unit, "axpy", add_arguments, 5, &options, TN_STAGE_LOOP, &code, &size), TN_OK);
+        assert_true((strstr(code, " contract :") != NULL) == cases[i].contracts);
+        tn_free(code);
+        if (strcmp(cases[i].machine, "host")) {
+            assert_int_equal(tn_kernel_emit(o.session, o.module, o.unit, "axpy", add_arguments, 5, &options, TN_STAGE_ASM, &code, &size), TN_OK);
+            assert_true((strstr(code, "fma.rn.f32") != NULL) == cases[i].contracts && (strstr(code, "mul.rn.f32") == NULL) == cases[i].contracts);
+            tn_free(code);
+        }
+        drop(&o);
+    }
+    opened o = open_text(text);
+    assert_int_equal(tn_session_option(o.session, "numerics", "loose"), TN_OK);
+    tn_kernel_options options = {.machine = "sm_90a", .cache = ""};
+    char *code;
+    size_t size;
+    assert_int_equal(tn_kernel_emit(o.session, o.module, o.unit, "axpy", add_arguments, 5, &options, TN_STAGE_LOOP, &code, &size), TN_USAGE);
+    assert_non_null(strstr(first_error(o.session), "expected parity, strict or fast"));
+    drop(&o);
+}
+
 int main(void)
 {
     setenv("TENON_PTXAS", "", 1);
@@ -336,6 +371,6 @@ int main(void)
     fake->most_threads = 512;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch),        cmocka_unit_test(test_big_grid), cmocka_unit_test(test_refused_values), cmocka_unit_test(test_assertions),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_other_machine), cmocka_unit_test(test_cache), cmocka_unit_test(test_ptx),
-                                       cmocka_unit_test(test_apart)};
+                                       cmocka_unit_test(test_apart), cmocka_unit_test(test_contraction)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,6 +227,8 @@ static const refusal refusals[] = {
     {"%a = const 1 : f32\n%b = add %a : f32", "L2: takes 2 operands, found 1"},
     {"%a = const 1 : f32\n%b = add %a, %n : f32", "L3: operand 0 must be index, found f32"},
     {"%a = const true : bool\n%b = sub %a, %a : bool", "L3: not defined for bool"},
+    {"%a = add %n, %n contract : index", "L3: sums and products of f32 and f64 contract, not add of i64"},
+    {"%a = const 1 : f32\n%b = max %a, %a contract : f32", "L3: sums and products of f32 and f64 contract, not max of f32"},
     {"%a = add %n, %n : f32", "L3: the result is index, declared f32"},
     {"%a = load %x[%n] : f64", "L3: a f64 in a buffer of f32"},
     {"%a = const 1 : f32\n%b = load %x[%a] : f32", "L3: the offset must be an index, found f32"},

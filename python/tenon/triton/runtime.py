@@ -22,7 +22,7 @@ from . import _cuda, driver, language
 from .tensors import ADDRESS, MockTensor, apart_on_gpu, array_types, elements, reader
 from .tools.tensor_descriptor import TensorDescriptor
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "check", "machine", "threads", "stream")
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug", "check", "machine", "threads", "stream")
 _CHECK = os.environ.get("TENON_CHECK", "0") == "1"
 _GRID = struct.Struct("3q").pack
 
@@ -486,7 +486,8 @@ class JITFunction(_Callable):
         machine = self._machine(value.get("machine"), places)
         debug = value.get("debug") or self.debug or os.environ.get("TRITON_DEBUG", "0") == "1"
         kernel = Compiled(self, texts, c.KernelOptions(machine=machine.encode() if machine else None, threads=value.get("threads") or 0, num_warps=value.get("num_warps") or 0,
-                                                     num_stages=value.get("num_stages") or 0, debug=bool(debug), apart=apart))
+                                                     num_stages=value.get("num_stages") or 0, debug=bool(debug), apart=apart,
+                                                     strict=not value.get("enable_fp_fusion", True)))
         kernel.options = value
         return kernel
 

@@ -38,7 +38,10 @@ static LLVMValueRef emit_fn(tn_emitter *e, const tn_lop *op)
     LLVMValueRef args[3];
     for (int i = 0; i < op->noperands; i++)
         args[i] = tn_emit_value(e, op->operand[i]);
-    return tn_emit_fn(e, op->fn, op->operand[op->noperands - 1]->type.dtype, args);
+    LLVMValueRef v = tn_emit_fn(e, op->fn, op->operand[op->noperands - 1]->type.dtype, args);
+    if (op->contract && e->machine->gpu && LLVMIsAInstruction(v))
+        LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
+    return v;
 }
 
 /* bool lanes count as the bytes they are in memory. */

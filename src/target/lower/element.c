@@ -170,7 +170,9 @@ static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
         for (int i = 0; i < op->noperands; i++)
             present = lower_and(b, present, e[i].present);
     }
-    return (element){tn_l_fn(b, op->fn, x, op->noperands), present};
+    tn_lvalue *v = tn_l_fn(b, op->fn, x, op->noperands);
+    v->def->contract = L->kernel->contract && tn_l_contracts(op->fn, x[0]->type.dtype);
+    return (element){v, present};
 }
 
 /* Element i of `op`'s operand at the operand's indices `at`, from a linear index over its extents. */
