@@ -385,6 +385,7 @@ typedef struct tn_kernel_info {
     int device;              /* number of the GPU; -1: for a CPU, and what follows is 0. `threads` is of a block then */
     size_t shared_bytes;     /* of a block */
     int registers, spill_bytes; /* of a thread, as the driver says, else ptxas; -1: nobody says */
+    uint64_t written;        /* bit i: the kernel may store to where value i of a launch points; values from 64 on are not in it */
 } tn_kernel_info;
 tn_status tn_kernel_describe(const tn_compiled_kernel *kernel, tn_kernel_info *out);
 

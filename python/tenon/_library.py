@@ -3,7 +3,7 @@ import ctypes
 import os
 import pathlib
 import threading
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 STATUS = ("ok", "invalid", "unsupported", "no memory", "input or output", "mismatch", "usage")
 STAGES = ("graph", "tile", "loop", "llvm", "asm", "obj")
@@ -34,7 +34,7 @@ class KernelOptions(Structure):
 class KernelInfo(Structure):
     _fields_ = [("nvalues", c_size_t), ("code_bytes", c_size_t), ("scratch_bytes", c_size_t), ("front_seconds", c_double), ("lower_seconds", c_double),
                 ("emit_seconds", c_double), ("link_seconds", c_double), ("cached", c_int), ("num_warps", c_int), ("num_stages", c_int), ("threads", c_int),
-                ("machine", c_char_p), ("pointer_accesses", c_size_t), ("device", c_int), ("shared_bytes", c_size_t), ("registers", c_int), ("spill_bytes", c_int)]
+                ("machine", c_char_p), ("pointer_accesses", c_size_t), ("device", c_int), ("shared_bytes", c_size_t), ("registers", c_int), ("spill_bytes", c_int), ("written", c_uint64)]
 
 
 def _find():

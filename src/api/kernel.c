@@ -372,6 +372,16 @@ static tn_status make_code(compilation *c)
     return tn_code_link(c->session, code);
 }
 
+static uint64_t written_by(const tn_kernel *kernel, const tn_launch_value *values, size_t n)
+{
+    uint64_t written = 0;
+    for (size_t i = 0; i < n && i < 64; i++)
+        for (size_t b = 0; values[i].pointer && b < kernel->buffers.len; b++)
+            if (!strcmp(kernel->buffers.at[b].name, values[i].name) && kernel->buffers.at[b].mode != TN_READ)
+                written |= (uint64_t)1 << i;
+    return written;
+}
+
 static tn_status make_launcher(compilation *c, size_t nvalues)
 {
     tn_compiled_kernel *k = c->kernel;
@@ -404,7 +414,8 @@ static tn_status compile(void *argument)
     k->values = values;
     k->info = (tn_kernel_info){.nvalues = n, .code_bytes = k->code.code_bytes, .front_seconds = c->front_seconds, .lower_seconds = k->code.lower_seconds,
                                .emit_seconds = k->code.emit_seconds, .cached = k->info.cached, .num_warps = c->front.num_warps, .num_stages = c->front.num_stages,
-                               .machine = c->exec.machine->name, .pointer_accesses = k->code.pointer_accesses, .device = c->exec.machine->gpu ? c->device : -1};
+                               .machine = c->exec.machine->name, .pointer_accesses = k->code.pointer_accesses, .device = c->exec.machine->gpu ? c->device : -1,
+                               .written = written_by(k->kernel, values, n)};
     double start = tn_seconds();
     TN_TRY(make_launcher(c, n));
     k->info.link_seconds = k->code.link_seconds + tn_seconds() - start;

@@ -358,7 +358,7 @@ def test_dlpack(dtype):
     assert (z[:16] == x[4:]).all()
     assert kernel.texts[0].split(":")[0] == "*" + tensors._NAMES[np.dtype(dtype).name]
     assert tensors.elements(Capsule(x.reshape(4, 5)[:, ::2])) == 20
-    refused("elements of DLPack type code 5, 64 bits", copy, Capsule(zeros(4, np.complex64)), z, 1, BLOCK=1, error=TypeError)
+    refused("elements of type complex64", copy, Capsule(zeros(4, np.complex64)), z, 1, BLOCK=1, error=TypeError)
 
 
 def test_torch():
@@ -994,3 +994,132 @@ def test_tensors_apart():
     assert not apart_on_gpu((x, y, x)) and not apart_on_gpu((x[:8], x[8:]))
     assert not apart_on_gpu((x, torch.from_dlpack(x[16:])))  # another storage in the same memory
     assert not apart_on_gpu((x, np.zeros(4)))
+
+
+# ---- what changes behind a kernel's back, and what it must not write --------------------------------------------------------
+
+OFFSET = tl.constexpr(3)
+STEP: tl.constexpr = 4
+plain_shape = 1  # an attribute of the same name is no reason to look at it
+
+
+@triton.jit
+def moved(v):
+    return v + STEP
+
+
+@triton.jit
+def uses_globals(x_ptr, BLOCK: tl.constexpr = 16):
+    tl.store(x_ptr + tl.arange(0, BLOCK), moved(tl.zeros([BLOCK], tl.int32) + OFFSET))
+
+
+def test_globals_that_change_are_refused(monkeypatch):
+    x, here = zeros(), sys.modules[__name__]
+    uses_globals[(1,)](x)
+    assert (x == 7).all()
+    monkeypatch.setattr(here, "OFFSET", tl.constexpr(3))  # the same again
+    uses_globals[(1,)](x)
+    monkeypatch.setattr(here, "OFFSET", tl.constexpr(5))
+    refused("'OFFSET' has changed since the kernel was compiled, from constexpr[3] to constexpr[5]", uses_globals, x, error=RuntimeError)
+    refused("'OFFSET' has changed", uses_globals, x, error=RuntimeError, BLOCK=8)  # of another kernel of the same text too
+    monkeypatch.setattr(here, "OFFSET", tl.constexpr(3))
+    monkeypatch.setattr(here, "STEP", 5)  # read by a function that is called
+    refused("'STEP' has changed since the kernel was compiled, from 4 to 5", uses_globals, x, error=RuntimeError)
+    monkeypatch.setattr(here, "STEP", 4)
+    monkeypatch.setattr(here, "moved", scaled)
+    refused("'moved' is another function now", uses_globals, x, error=RuntimeError)
+    monkeypatch.undo()
+    uses_globals[(1,)](x)
+
+
+def test_closures_that_change_are_refused():
+    size = tl.constexpr(2)
+
+    @triton.jit
+    def kernel(x_ptr):
+        tl.store(x_ptr, tl.zeros([], tl.int32) + size)
+
+    x = zeros()
+    kernel[(1,)](x)
+    size = tl.constexpr(6)
+    refused("'size' has changed", kernel, x, error=RuntimeError)
+
+
+@triton.jit
+def by_pointers(x_ptr, i_ptr, z_ptr, n, which, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    p = x_ptr if which == 1 else z_ptr
+    tl.atomic_add(p + tl.load(i_ptr + at, mask=at < n), 1, mask=at < n)
+
+
+def locked(array):
+    array.flags.writeable = False
+    return array
+
+
+def test_arrays_that_nobody_may_write():
+    x, z, index = np.arange(16, dtype=np.int32), zeros(), locked(np.arange(16, dtype=np.int32))
+    copy[(1,)](locked(x), z, 16, BLOCK=16)
+    copy[(1,)](x, z, 16, BLOCK=16)
+    assert (z == x).all()
+    before = z.copy()
+    for _ in range(2):
+        refused("copy: argument 'z_ptr' is a read-only array, and the kernel stores to it", copy, x, locked(z), 16, error=TypeError, BLOCK=16)
+    assert (z == before).all()
+    refused("argument 'x_ptr' is a read-only array", by_pointers, x, index, zeros(), 16, 0, error=TypeError, BLOCK=16)
+    refused("argument 'z_ptr' is a read-only array", by_pointers, zeros(), index, z, 16, 0, error=TypeError, BLOCK=16)
+    with pytest.raises(TypeError, match="'z_ptr' is a read-only array"):
+        copy.warmup(x, z, 16, BLOCK=16)
+
+
+def test_descriptors_of_arrays_that_nobody_may_write():
+    @triton.jit
+    def kernel(a, b):
+        b.store([0, 0], a.load([0, 0]))
+
+    x, z = locked(np.ones((16, 16), np.float32)), np.zeros((16, 16), np.float32)
+    describe = lambda array: TensorDescriptor.from_tensor(array, [16, 16])  # noqa: E731
+    kernel[(1,)](describe(x), describe(z))
+    assert (z == 1).all()
+    refused("argument 'b' is a read-only array", kernel, describe(x), describe(locked(z)), error=TypeError)
+
+
+class Exporter:
+    """Speaks DLPack of a version, of none before 1.0."""
+
+    def __init__(self, array, old=False):
+        self.array, self.old = array, old
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        if self.old and "max_version" in options:
+            raise TypeError("unexpected max_version")
+        return self.array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_versions_of_dlpack(old):
+    x, z = np.arange(16, dtype=np.int32), zeros()
+    copy[(1,)](Exporter(x, old), Exporter(z, old), 16, BLOCK=16)
+    assert (z == x).all()
+    z.fill(0)
+    if not old:  # before 1.0 nobody could say so, and NumPy exports none
+        copy[(1,)](Exporter(locked(x)), Exporter(z), 16, BLOCK=16)
+        assert (z == x).all()
+        refused("argument 'z_ptr' is a read-only array", copy, Exporter(x), Exporter(locked(z)), 16, error=TypeError, BLOCK=16)
+
+
+@pytest.mark.parametrize("value,text", [([1, 2], "type list is no number and no tensor"), (np.zeros(3, np.complex64), "elements of type complex64"),
+                                        (Exporter(np.zeros(3, np.complex64)), "elements of type complex64"), (2**70, "does not fit 64 bits"), (np.zeros(3, ">f4"), "elements of type >f4")])
+def test_arguments_at_fault_are_named(value, text):
+    error = OverflowError if value.__class__ is int else TypeError
+    assert text in refused("copy: argument 'z_ptr': ", copy, zeros(), value, 3, error=error, BLOCK=16)
+    assert text in refused("copy: argument 'x_ptr': ", copy, value, zeros(), 3, error=error, BLOCK=16)
+
+
+def test_devices_without_kernels():
+    torch = pytest.importorskip("torch")
+    refused("argument 'z_ptr': a tensor on meta", copy, zeros(), torch.zeros(3, device="meta"), 3, error=TypeError, BLOCK=16)
+    refused("argument 'z_ptr': a tensor of layout torch.sparse_coo", copy, zeros(), torch.zeros(3).to_sparse(), 3, error=TypeError, BLOCK=16)

@@ -149,6 +149,7 @@ static void test_launch(void **state)
     }
     tn_kernel_info info = info_of(&c);
     assert_int_equal(info.nvalues, 4);
+    assert_int_equal(info.written, 1 << 2);
     assert_int_equal(info.pointer_accesses, 0);
     assert_int_equal(info.cached, 0);
     assert_int_equal(info.threads, 2);

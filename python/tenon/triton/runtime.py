@@ -12,6 +12,7 @@ import os
 import re
 import struct
 import sys
+import textwrap
 import types
 import weakref
 
@@ -19,7 +20,7 @@ import numpy
 
 from .. import _library as c
 from . import _cuda, driver, language
-from .tensors import ADDRESS, MockTensor, apart_on_gpu, array_types, elements, reader
+from .tensors import ADDRESS, LOCKED, MockTensor, apart_on_gpu, array_types, elements, locked_types, reader
 from .tools.tensor_descriptor import TensorDescriptor
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug", "check", "machine", "threads", "stream")
@@ -155,7 +156,14 @@ class _Parameter:
 
 _LAUNCH = """
 def {name}({parameters}):
+    try:
 {steps}
+    except (TypeError, ValueError, OverflowError, BufferError) as _tn_error:
+        _tn_blame(_tn_error, ({arguments}))
+        raise
+    for _tn_read, _tn_was, _ in _tn_seen:
+        if _tn_read() is not _tn_was:
+            _tn_changed()
     _tn_key = ({key}{apart}, )
     _tn_checked = _tn_always
     if _tn_options:
@@ -181,7 +189,7 @@ _TENSOR_OR_NUMBER = """\
     _tn_c = {name}.__class__
     if _tn_c is _tn_array:
         v{i} = _tn_at(_tn_id({name}) + {address}).value or 0
-        k{i} = _tn_types[{name}.dtype][not v{i} & 15]
+        k{i} = (_tn_types if {name}.flags.writeable else _tn_locked)[{name}.dtype][not v{i} & 15]
     elif _tn_c is int:
         v{i} = {name}
         k{i} = _tn_i32[v{i} & 15] if v{i} != 1 and -2147483648 <= v{i} <= 2147483647 else _tn_integer(v{i})
@@ -210,7 +218,7 @@ def _make_launch(function):
         if p.packed:
             raise TypeError(f"{function.name}: a kernel that is launched has a fixed number of parameters, found *{p.name}")
     scope = {"_tn_always": _CHECK, "_tn_apart": apart_on_gpu, "_tn_array": numpy.ndarray, "_tn_at": ctypes.c_void_p.from_address, "_tn_check": check, "_tn_constant": _constant,
-             "_tn_extend": function._extend, "_tn_fail": _fail, "_tn_i32": _I32, "_tn_id": id, "_tn_index": operator.index, "_tn_integer": _integer, "_tn_kernels":
+             "_tn_blame": function._blame, "_tn_changed": function._changed, "_tn_locked": locked_types, "_tn_seen": function._seen, "_tn_extend": function._extend, "_tn_fail": _fail, "_tn_i32": _I32, "_tn_id": id, "_tn_index": operator.index, "_tn_integer": _integer, "_tn_kernels":
              function._kernels, "_tn_kinds": _kinds, "_tn_new": function._new, "_tn_pack_grid": pack_grid, "_tn_plain": _plain, "_tn_plain_classes": _PLAIN,
              "_tn_run": c.launch, "_tn_run_on_gpu": run_on_gpu, "_tn_types": array_types, "_tn_unaligned": _unaligned}
     parameters = ["_tn_grid", "/"]
@@ -222,7 +230,7 @@ def _make_launch(function):
     values = "".join(f"v{i}, " for i, p in enumerate(params) if not p.constant)
     tensors = [i for i, p in enumerate(params) if not p.constant and not p.type]
     apart = f"k{tensors[0]}[0] == 'c' and _tn_apart(({''.join(f'{params[i].name}, ' for i in tensors)}))" if tensors else "False"  # 'cuda:0|*f32'
-    text = _LAUNCH.format(name=function.name, parameters=", ".join([*parameters, "**_tn_options"]), steps="\n".join(_step(i, p) for i, p in enumerate(params)),
+    text = _LAUNCH.format(name=function.name, parameters=", ".join([*parameters, "**_tn_options"]), steps=textwrap.indent("\n".join(_step(i, p) for i, p in enumerate(params)) or "    pass", "    "),
                           key="".join(f"k{i}, v{i}, " if p.constant else f"k{i}, " for i, p in enumerate(params)), values=values,
                           apart=apart, named="{" + ", ".join(f"'{p.name}': {p.name}" for p in params) + "}", arguments="".join(f"{p.name}, " for p in params))
     exec(compile(text, f"<launch of {function.name}>", "exec"), scope)
@@ -320,11 +328,12 @@ class _Module:
         self.handle = handle.value
         weakref.finalize(self, c.lib.tn_module_free, self.handle).atexit = False
         self.units = {}  # function -> number of its text
-        self.unit = function._add(self.handle, self.units)
+        self._seen = function._seen
+        self.unit = function._add(self.handle, self.units, self._seen)
 
     def function(self, function):
         """A name for a function that is given as a constant."""
-        number = function._add(self.handle, self.units)
+        number = function._add(self.handle, self.units, self._seen)
         name = f"<{function.name} {number}>"
         c.check(c.lib.tn_module_bind_function(self.handle, self.unit, name.encode(), number, function.name.encode()))
         return name
@@ -349,6 +358,7 @@ class Compiled:
         _cuda.in_use |= self.gpu is not None
         self.n_regs, self.n_spills, self.shared, self.machine = info.registers, info.spill_bytes, info.shared_bytes, info.machine.decode()
         self.metadata = types.SimpleNamespace(name=self.name, num_warps=info.num_warps, num_stages=info.num_stages, shared=info.shared_bytes)
+        self.written = info.written
         self.compile_seconds = info.front_seconds + info.lower_seconds + info.emit_seconds + info.link_seconds
         self.asm = _Stages(self)
         self.count = c.c_size_t(info.nvalues)
@@ -428,6 +438,7 @@ class JITFunction(_Callable):
         self.arg_names = [p.name for p in self.params]
         self.file, self._lines, self._first = _source(fn)
         self._kernels, self._module, self._launch = {}, None, None
+        self._seen = []  # of names outside whose values the code has: what reads one, the value then, the name
 
     @property
     def base(self):
@@ -463,6 +474,26 @@ class JITFunction(_Callable):
             checked = bool(options.pop("check", checked))
         return (key + (tuple(options.items()),) if options else key), checked
 
+    def _changed(self):
+        """Names whose values the compiled code has must still have them: Python's rule would be the value of now, the code's is the value of then."""
+        for i, (read, was, name) in enumerate(self._seen):
+            now = read()
+            if now is was:
+                continue
+            if isinstance(was, _Callable) or isinstance(now, _Callable):
+                raise RuntimeError(f"{self.name}: '{name}' is another function now than when the kernel was compiled; define the kernel anew")
+            if _constant(now) != _constant(was):
+                raise RuntimeError(f"{self.name}: '{name}' has changed since the kernel was compiled, from {was!r} to {now!r}; define the kernel anew, or give it the value as an argument")
+            self._seen[i] = read, now, name
+
+    def _blame(self, error, arguments):
+        """Raises anew what an argument raised, with the argument's name."""
+        for p, v in zip(self.params, arguments):
+            try:
+                _constant(v) if p.constant else (float if "f" in p.type else operator.index)(v) if p.type else argument(v)
+            except type(error) as same:
+                raise type(error)(f"{self.name}: argument '{p.name}': {same}") from None
+
     def _new(self, key):
         with c.lock:
             kernel = self._kernels.get(key)  # of another thread that was first
@@ -470,7 +501,23 @@ class JITFunction(_Callable):
                 kernel = self._kernels[key] = self._compile(key)
             return kernel
 
+    def _writable(self, key):
+        """The kernel of a key with arrays that nobody may write, if it writes none of them."""
+        unlocked = tuple(text.removeprefix(LOCKED) if text.__class__ is str else text for text in key)
+        kernel, entries, value = self._new(unlocked), iter(key), 0
+        for p in self.params:
+            text = next(entries)
+            if p.constant:
+                next(entries)
+                continue
+            if text.startswith(LOCKED) and kernel.written >> value & 1:
+                raise TypeError(f"{self.name}: argument '{p.name}' is a read-only array, and the kernel stores to it")
+            value += 0 if text[0] == "=" else 1 + 2 * (text.count("x", text.index("[")) + 1) if "desc<" in text else 1
+        return kernel
+
     def _compile(self, key):
+        if any(text.__class__ is str and text.startswith(LOCKED) for text in key):
+            return self._writable(key)
         entries, texts, places = iter(key), [], {}
         for p in self.params:
             text = next(entries)
@@ -511,11 +558,11 @@ class JITFunction(_Callable):
         return self._module
 
     def _outer(self):
-        """Names of the function that are not its own, with what they stand for."""
+        """Names of the function that are not its own, with what they stand for, and what reads that again."""
         codes, names, closure = [self.fn.__code__], {}, {}
         for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()):
             try:
-                closure[name] = cell.cell_contents
+                closure[name] = cell.cell_contents, functools.partial(getattr, cell, "cell_contents")
             except ValueError:  # not given yet
                 pass
         while codes:
@@ -528,10 +575,13 @@ class JITFunction(_Callable):
             arguments = (tree.body[0] if isinstance(tree, ast.If) else tree).args
             for default in (*arguments.defaults, *arguments.kw_defaults):
                 names.update((node.id, None) for node in (ast.walk(default) if default else ()) if isinstance(node, ast.Name))
-        found = {name: closure[name] if name in closure else self.fn.__globals__[name] for name in names if name in closure or name in self.fn.__globals__}
-        for module in [v for v in found.values() if isinstance(v, types.ModuleType) and not v.__name__.startswith((__package__, "triton."))]:
-            members = {f"{module.__name__}.{name}": getattr(module, name, None) for name in names}
-            found.update((name, v) for name, v in members.items() if isinstance(v, (_Callable, language.constexpr)))
+        scope = self.fn.__globals__
+        found = {name: closure.get(name) or (scope[name], functools.partial(scope.get, name)) for name in names if name in closure or name in scope}
+        for module in [v for v, _ in found.values() if isinstance(v, types.ModuleType) and not v.__name__.startswith((__package__, "triton."))]:
+            for name in names:
+                read = functools.partial(getattr, module, name, None)
+                if isinstance(read(), (_Callable, language.constexpr)):
+                    found[f"{module.__name__}.{name}"] = read(), read
         return found
 
     def _assigned(self, name, end):
@@ -542,7 +592,7 @@ class JITFunction(_Callable):
         lines = linecache.getlines(self.file, self.fn.__globals__)
         return next((i + 1 for i in reversed(range(min(end, len(lines)))) if pattern.match(lines[i])), None)
 
-    def _add(self, module, units):
+    def _add(self, module, units, seen):
         """Adds the function's text and those of all that it names to the module; its number. Called with the lock held."""
         if self.fn in units:
             return units[self.fn]
@@ -550,9 +600,9 @@ class JITFunction(_Callable):
         begin, indent = self._first + start, re.match(r"\s*", self._lines[start])[0]
         annotations = self.fn.__globals__.get("__annotations__", {})
         above, imports, bound, functions = {begin - 1: ["@triton.jit"]}, [], {}, {}
-        for name, value in self._outer().items():
-            value = value.base if isinstance(value, _Callable) else value
-            annotation = annotations.get(name) if self.fn.__globals__.get(name) is value else None
+        for name, (value, read) in self._outer().items():
+            found, value = value, value.base if isinstance(value, _Callable) else value
+            annotation = annotations.get(name) if self.fn.__globals__.get(name) is found else None
             if isinstance(value, JITFunction):
                 functions[name] = value
             elif isinstance(value, language.constexpr) or annotation is language.constexpr or (isinstance(annotation, str) and annotation.split(".")[-1] == "constexpr"):
@@ -569,6 +619,8 @@ class JITFunction(_Callable):
                 above[min(above) - 1] = [f"def {name}(): pass"]  # refused by name where it is called
             else:  # refused by name where it is read
                 above.setdefault(self._assigned(name, begin - 2) or begin - 2, []).append(f"{name} = 0")
+            if name in bound or name in functions:
+                seen.append((read, found, name))
         if imports:
             above[min(min(above), 1) - 1] = imports
         first = min(above)
@@ -580,7 +632,7 @@ class JITFunction(_Callable):
         for name, text in bound.items():
             c.check(c.lib.tn_module_bind(module, unit.value, name.encode(), text.encode()))
         for name, function in functions.items():
-            other = function._add(module, units)
+            other = function._add(module, units, seen)
             c.check(c.lib.tn_module_bind_function(module, unit.value, name.encode(), other, function.name.encode()))
         return unit.value
 

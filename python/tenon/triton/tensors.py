@@ -36,7 +36,10 @@ class _GPUTypes(dict):
         return self[number]
 
 
-array_types, _torch_types, _gpu_types = _Types(), _Types(), _GPUTypes()
+LOCKED = "read-only|"  # stands before the type of an array that nobody may write
+array_types, locked_types, _torch_types, _gpu_types = _Types(), _Types(LOCKED), _Types(), _GPUTypes()
+_DEVICES = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm", 11: "ROCm host memory", 14: "oneAPI", 15: "WebGPU", 16: "Hexagon"}
+_SORTS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
 _HOST, _CUDA = (1, 3), (2, 13)  # DLPack's numbers of devices; CUDA's host memory, and what CUDA moves by itself, are of either side
 
 
@@ -46,8 +49,13 @@ class _DLTensor(ctypes.Structure):
                 ("byte_offset", ctypes.c_uint64)]
 
 
-_capsule = ctypes.pythonapi.PyCapsule_GetPointer
+class _Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
+
+
+_capsule, _is_capsule = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
 _capsule.restype, _capsule.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_is_capsule.restype, _is_capsule.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 
 
 def _device(v):
@@ -56,11 +64,22 @@ def _device(v):
 
 
 def _dlpack(v):
-    """The DLTensor behind an object; the capsule that owns it comes along."""
+    """The DLTensor behind an object, whether nobody may write it, and the capsule that owns it."""
     if not hasattr(v, "__dlpack__"):
         raise TypeError(f"an argument of type {type(v).__name__} is no number and no tensor (NumPy, PyTorch, DLPack)")
-    capsule = v.__dlpack__(stream=-1) if _device(v)[0] in _CUDA else v.__dlpack__()  # -1: nobody has to wait, all is in the stream of the launch
-    return capsule, _DLTensor.from_address(_capsule(capsule, b"dltensor"))
+    stream = {"stream": -1} if _device(v)[0] in _CUDA else {}  # -1: nobody has to wait, all is in the stream of the launch
+    try:
+        capsule = v.__dlpack__(**stream, max_version=(1, 0))
+    except TypeError:  # of before DLPack 1.0
+        capsule = v.__dlpack__(**stream)
+    if _is_capsule(capsule, b"dltensor"):
+        return _DLTensor.from_address(_capsule(capsule, b"dltensor")), False, capsule
+    if not _is_capsule(capsule, b"dltensor_versioned"):
+        raise TypeError(f"__dlpack__ of {type(v).__name__} gave no tensor that is still to be taken, but {capsule!r}")
+    found = _Versioned.from_address(_capsule(capsule, b"dltensor_versioned"))
+    if found.major != 1:
+        raise TypeError(f"__dlpack__ of {type(v).__name__} gave a tensor of DLPack {found.major}.{found.minor}; 0.x and 1.x are understood")
+    return found.tensor, bool(found.flags & 1), capsule
 
 
 class MockTensor:
@@ -93,7 +112,10 @@ def apart_on_gpu(values):
 
 
 def _of_torch(v):
-    pointer = v.data_ptr()
+    try:
+        pointer = v.data_ptr()
+    except RuntimeError:  # sparse, or of a wrapper
+        raise TypeError(f"a tensor of layout {v.layout} on {v.device} has no memory that kernels could read") from None
     if v.is_cpu:
         return _torch_types[v.dtype][not pointer & 15], pointer
     if v.is_cuda:
@@ -102,12 +124,14 @@ def _of_torch(v):
 
 
 def _of_dlpack(v):
-    capsule, t = _dlpack(v)
+    t, locked, _capsule_of = _dlpack(v)
     if t.device_type not in _HOST + _CUDA:
-        raise TypeError(f"a tensor on a device of DLPack type {t.device_type}: kernels run on CPUs and on NVIDIA GPUs")
-    place = f"cuda:{t.device_id}|" if t.device_type in _CUDA else ""
+        device = _DEVICES.get(t.device_type, f"a device of DLPack type {t.device_type}")
+        raise TypeError(f"a tensor on {device}: kernels run on CPUs and on NVIDIA GPUs")
+    place = f"cuda:{t.device_id}|" if t.device_type in _CUDA else LOCKED if locked else ""
     if (t.code, t.bits) not in _CODES or t.lanes != 1:
-        raise TypeError(f"a kernel can't take elements of DLPack type code {t.code}, {t.bits} bits, {t.lanes} lanes")
+        sort = f"{_SORTS[t.code]}{t.bits}" if t.code in _SORTS else f"DLPack's type {t.code} of {t.bits} bits"
+        raise TypeError(f"a kernel can't take elements of type {sort}{f' in vectors of {t.lanes}' if t.lanes != 1 else ''}; it can take {', '.join(_NAMES)}")
     pointer = (t.data or 0) + t.byte_offset
     return f"{place}*{_CODES[t.code, t.bits]}" + ("" if pointer & 15 else ":16"), pointer
 
@@ -119,7 +143,7 @@ def _torch_tensor(kind):
 
 def _of_numpy(v):
     pointer = v.ctypes.data
-    return array_types[v.dtype][not pointer & 15], pointer
+    return (array_types if v.flags.writeable else locked_types)[v.dtype][not pointer & 15], pointer
 
 
 def reader(kind):
@@ -138,7 +162,7 @@ def elements(v):
     elif _torch_tensor(type(v)):
         shape, strides = v.shape, v.stride()
     elif hasattr(v, "__dlpack__"):
-        capsule, t = _dlpack(v)
+        t, _, _capsule_of = _dlpack(v)
         shape = t.shape[: t.ndim]
         strides = t.strides[: t.ndim] if t.strides else [0] * t.ndim
         if not t.strides:
