@@ -33,6 +33,8 @@ typedef struct tn_emitter {
     LLVMValueRef shared;     /* the module's shared memory, on a GPU; NULL until an alloc needs it */
     LLVMValueRef zeros;      /* a constant of the module, that loads which are off read; NULL until one does */
     bool streams;            /* the function holds stores past the caches, which only a fence puts before what its caller does next */
+    const tn_lop *loop;      /* the innermost `for` round what is being emitted; NULL: none */
+    LLVMBasicBlockRef before; /* where that one is entered from: still open at its end */
     const tn_lop *role;      /* the `roles` that a block is being emitted of; NULL: outside of one */
     int role_block;          /* which */
     LLVMValueRef instance;   /* i32, number of this thread's instance of it; NULL: there is one */

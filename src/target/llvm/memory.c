@@ -89,11 +89,55 @@ static LLVMValueRef absolute_address(tn_emitter *e, const access *a)
     return LLVMBuildIntToPtr(e->builder, bytes, lanes > 1 ? LLVMVectorType(pointer, (unsigned)lanes) : pointer, "");
 }
 
+static bool is_outside(const tn_lvalue *v, const tn_lop *loop)
+{
+    const tn_lblock *at = loop->block;
+    while (at && at != v->block)
+        at = at->parent ? at->parent->block : NULL;
+    return at || !v->block;
+}
+
+static bool is_add(const tn_lvalue *v) { return v->def && v->def->code == TN_L_fn && v->def->fn == TN_S_add; }
+
+/* An offset that is a number known before the innermost loop and one of the loop's own: what is known becomes a pointer before the loop, and the rest fits into the
+ * instruction. As a sum it would be an addition for each of a product's rows, which keep an address alive for what is unrolled: then LLVM's scheduler, short of
+ * registers for addresses, puts off the multiply-adds until it is out of vectors. NULL: the offset is no such sum. */
+static LLVMValueRef address_by_parts(tn_emitter *e, const access *a)
+{
+    const tn_lvalue *sum = a->offset_value;
+    int64_t constant = 0, more;
+    if (e->machine->gpu || !e->loop || a->offset_value->type.lanes > 1 || a->buffer->type.lanes > 1 || a->offset != tn_emit_value(e, sum))
+        return NULL;
+    for (; is_add(sum) && tn_l_is_const(sum->def->operand[1], &more); sum = sum->def->operand[0])
+        constant += more;
+    if (!is_add(sum) || !is_outside(a->buffer, e->loop))
+        return NULL;
+    const tn_lvalue *known = sum->def->operand[0], *own = sum->def->operand[1];
+    if (is_outside(known, e->loop) == is_outside(own, e->loop))
+        return NULL;
+    if (is_outside(own, e->loop)) {
+        const tn_lvalue *other = known;
+        known = own, own = other;
+    }
+    LLVMTypeRef element = tn_emit_memory_type(e, a->dtype, 1);
+    LLVMValueRef offset = tn_emit_value(e, known), rest = tn_emit_value(e, own);
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
+    LLVMPositionBuilderAtEnd(e->builder, e->before);
+    LLVMValueRef start = LLVMBuildGEP2(e->builder, element, a->base, &offset, 1, "");
+    LLVMPositionBuilderAtEnd(e->builder, here);
+    if (constant)
+        rest = LLVMBuildAdd(e->builder, rest, tn_emit_int(LLVMTypeOf(rest), constant), "");
+    return LLVMBuildGEP2(e->builder, element, start, &rest, 1, ""); /* the pointer itself may lie outside of the buffer */
+}
+
 static LLVMValueRef address(tn_emitter *e, const access *a)
 {
     LLVMValueRef offset = a->offset;
     if (a->buffer->def && a->buffer->def->code == TN_L_memory)
         return absolute_address(e, a);
+    LLVMValueRef parts = address_by_parts(e, a);
+    if (parts)
+        return parts;
     if (a->buffer->type.lanes > 1) { /* the elements are vectors */
         LLVMTypeRef type = LLVMTypeOf(offset);
         offset = LLVMBuildMul(e->builder, offset, tn_emit_int(type, a->buffer->type.lanes), "");
