@@ -8,13 +8,17 @@
  * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
  * products and roots. A quotient by one number for all lanes: a reciprocal, a product and a correction. f32 fma on a machine that lacks it: by way of f64.
  *
+ * A GPU computes sums, products, maxima and minima of f16 and bf16 in that type where lanes are even, also of f32 where that is what comes out:
+ *
+ *     cast (mul (cast %a : f32x2) (cast %b : f32x2)) : bf16x2   =>   mul %a, %b : bf16x2
+ *
  * Casts to and from f8: float8.c. On a GPU (tn_vector_spec.approx) its own instructions come first, shorter ones where the result is rounded to a narrow float
  * at once (gpumath.c), and f64 has formulas too (doublemath.c).
  *
  * What may remain, for the emitter: casts of all other types; on f32 and f64 neg abs sign floor ceil trunc round_even
  * round_away sqrt rsqrt is_finite add sub mul div rem max min maxnum minnum fma clamp, comparisons, select; all
  * functions of integers and bool (with the meaning that scalars.def gives them at 0 and overflow); fma of f16, bf16, f8
- * (their product and sum need f64); complex functions; every other function of f64, which is the C library's; and
+ * (their product and sum need f64); those of pairs, above; complex functions; every other function of f64, which is the C library's; and
  * atomics of any function of two operands, for which the emitter makes a loop of compare and swap where no instruction does it.
  *
  * Needs: vectorize before it (it counts operations as they stand). Keeps: all stage rules; size linear, the factor is
@@ -28,6 +32,7 @@ typedef struct expander {
     const tn_vector_spec *spec;
     tn_dtype stored;      /* the widest float that the function stores to its buffers; TN_NO_DTYPE: none */
     tn_dtype *rounded_to; /* by value: the narrow float that each use casts it to; TN_F32: it is used as it is */
+    uint32_t known;       /* values that there were at first; rounded_to has no others */
 } expander;
 
 /* ---- fused multiply-add without the instruction ---- */
@@ -142,6 +147,38 @@ static tn_lvalue *expand_rounded(expander *e, tn_lbuilder *b, const tn_lop *op)
     return NULL;
 }
 
+/* What a GPU computes in f16 and bf16, two lanes an instruction: the result of f32, rounded. */
+static bool has_pairs(const expander *e, tn_scalar fn, tn_ltype type)
+{
+    static const tn_scalar paired[] = {TN_S_add, TN_S_sub, TN_S_mul, TN_S_max, TN_S_min};
+    bool found = false;
+    for (size_t i = 0; i < TN_COUNT(paired); i++)
+        found |= fn == paired[i];
+    return found && e->spec->approx && (type.dtype == TN_F16 || type.dtype == TN_BF16) && type.lanes % 2 == 0;
+}
+
+/* The value of which this f32 is the widened form: what a cast widened, or a number that the narrow type holds. NULL: neither. */
+static tn_lvalue *before_widening(tn_lbuilder *b, tn_lvalue *wide, tn_dtype narrow)
+{
+    const tn_number *number = tn_l_number(wide);
+    if (number && tn_number_convert(*number, TN_F32, narrow).f == number->f)
+        return tn_l_const(b, tn_lvector(narrow, wide->type.lanes), *number);
+    const tn_lop *op = wide->def;
+    return op && op->code == TN_L_cast && op->operand[0]->type.dtype == narrow ? op->operand[0] : NULL;
+}
+
+/* cast (f (cast a : f32) (cast b : f32)) : bf16 is f a b : bf16. */
+static tn_lvalue *expand_pairs(expander *e, tn_lbuilder *b, const tn_lop *cast)
+{
+    const tn_lop *op = cast->operand[0]->def;
+    tn_dtype to = cast->result->type.dtype;
+    if (!op || op->code != TN_L_fn || op->result->id >= e->known || op->result->type.dtype != TN_F32 || !has_pairs(e, op->fn, cast->result->type) ||
+        e->rounded_to[op->result->id] != to)
+        return NULL;
+    tn_lvalue *x = before_widening(b, op->operand[0], to), *y = x ? before_widening(b, op->operand[1], to) : NULL;
+    return y ? tn_l_fn2(b, op->fn, x, y) : NULL;
+}
+
 /* In a function whose results are all narrow floats: their rounding hides what an exponential or a quotient on the way is off by. */
 static tn_lvalue *expand_hidden(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
@@ -156,7 +193,7 @@ static tn_lvalue *expand_hidden(expander *e, tn_lbuilder *b, const tn_lop *op)
 static tn_lvalue *expand_narrow(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
     tn_lvalue *wide[3];
-    if (op->fn == TN_S_fma)
+    if (op->fn == TN_S_fma || has_pairs(e, op->fn, op->result->type))
         return NULL;
     for (int i = 0; i < op->noperands; i++)
         wide[i] = tn_l_float_cast(b, e->spec, op->operand[i], TN_F32);
@@ -171,6 +208,8 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
 {
     if (op->code == TN_L_cast && (tn_is_f8(op->operand[0]->type.dtype) || tn_is_f8(op->result->type.dtype)))
         return e->spec->f8 ? NULL : tn_l_float_cast(b, e->spec, op->operand[0], op->result->type.dtype);
+    if (op->code == TN_L_cast)
+        return expand_pairs(e, b, op);
     if (op->code != TN_L_fn || op->fn == TN_S_select)
         return NULL;
     tn_dtype dtype = op->operand[0]->type.dtype;
@@ -212,7 +251,7 @@ static void expand_block(expander *e, tn_lblock *block)
 
 tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options)
 {
-    expander e = {func, &options->vector, TN_NO_DTYPE, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id)};
+    expander e = {func, &options->vector, TN_NO_DTYPE, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id), func->next_id};
     for (uint32_t i = 0; i < func->next_id; i++)
         e.rounded_to[i] = TN_NO_DTYPE;
     tn_l_walk(func->body, note_use, &e);

@@ -76,13 +76,23 @@ static V rsqrt_full(emitter *vm, V x) { return row1(vm, "rsqrt", x); }
 
 /* ---- results of 16 bits or fewer ---- */
 
-static V exp_narrow(emitter *vm, V x) { return row1(vm, "ex2", mul(vm, x, F(vm, log2_e))); }
+/* x by a number; if x is a product with another number, what that was by both. */
+static V scaled(emitter *vm, V x, double by)
+{
+    const tn_lop *op = x->def;
+    for (int i = 0; op && op->code == TN_L_fn && op->fn == TN_S_mul && i < 2; i++)
+        if (tn_l_number(op->operand[i]))
+            return mul(vm, op->operand[1 - i], F(vm, tn_l_number(op->operand[i])->f * by));
+    return mul(vm, x, F(vm, by));
+}
+
+static V exp_narrow(emitter *vm, V x) { return row1(vm, "ex2", scaled(vm, x, log2_e)); }
 
 static V exp2_narrow(emitter *vm, V x) { return row1(vm, "ex2", x); }
 
 static V logistic_narrow(emitter *vm, V x)
 {
-    V e = row1(vm, "ex2", mul(vm, x, F(vm, -log2_e)));
+    V e = row1(vm, "ex2", scaled(vm, x, -log2_e));
     return row1(vm, "rcp", add(vm, e, F(vm, 1)));
 }
 

@@ -29,7 +29,7 @@ UNARY = {
 }
 BINARY = {
     "div": (-1e3, 1e3, 0.5, 0.5), "div_full": (-1e3, 1e3, 2.5, 0.5), "rem": (-1e5, 1e5, 0, 0), "pow": (0, 20, 4, 3.5), "atan2": (-10, 10, 4, 3),
-    "max": (-10, 10, 0, 0), "min": (-10, 10, 0, 0), "maxnum": (-10, 10, 0, 0), "minnum": (-10, 10, 0, 0), "add": (-10, 10, 0.5, 0.5), "mul": (-10, 10, 0.5, 0.5),
+    "max": (-10, 10, 0, 0), "min": (-10, 10, 0, 0), "maxnum": (-10, 10, 0, 0), "minnum": (-10, 10, 0, 0), "add": (-10, 10, 0.5, 0.5), "sub": (-10, 10, 0.5, 0.5), "mul": (-10, 10, 0.5, 0.5),
 }
 # What a narrow result may be off by, in its own units: half for the rounding.
 NARROW = {"tanh": 0.64, "log": 0.53, "log2": 0.53}
@@ -162,7 +162,7 @@ def exact(torch, fn, dtype, x, z):
             "erf": lambda: torch.erf(torch.from_numpy(a)).numpy(), "sin": lambda: np.sin(a), "cos": lambda: np.cos(a), "tan": lambda: np.tan(a), "asin": lambda: np.arcsin(a),
             "acos": lambda: np.arccos(a), "atan": lambda: np.arctan(a), "sinh": lambda: np.sinh(a), "cosh": lambda: np.cosh(a), "asinh": lambda: np.arcsinh(a),
             "acosh": lambda: np.arccosh(a), "atanh": lambda: np.arctanh(a), "div": lambda: a / b, "div_full": lambda: a / b, "rem": lambda: np.fmod(a, b),
-            "pow": lambda: np.power(a, b), "atan2": lambda: np.arctan2(a, b), "add": lambda: a + b, "mul": lambda: a * b,
+            "pow": lambda: np.power(a, b), "atan2": lambda: np.arctan2(a, b), "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b,
             "max": lambda: np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b)),
             "min": lambda: np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b)),
             "maxnum": lambda: np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.fmax(a, b)),

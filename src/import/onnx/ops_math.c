@@ -206,10 +206,9 @@ bool onnx_op_relu(onnx_ctx *c, const onnx_node *n)
 static tn_value *narrow_gelu(onnx_ctx *c, tn_value *narrow)
 {
     tn_dtype type = narrow->type.dtype;
-    tn_value *x = tn_convert(&c->b, narrow, TN_F32), *cube = emit_mul(c, emit_mul(c, x, x), x);
-    tn_value *inner = emit_mul_number(c, emit_add(c, x, emit_mul_number(c, cube, 0.044715)), sqrt(8 / M_PI));
-    tn_value *gate = tn_convert(&c->b, emit_unary(c, TN_OP_logistic, inner), type);
-    return tn_convert(&c->b, emit_mul(c, x, tn_convert(&c->b, gate, TN_F32)), type);
+    tn_value *x = tn_convert(&c->b, narrow, TN_F32), *cube = emit_mul(c, emit_mul_number(c, emit_mul(c, x, x), 0.044715), x);
+    tn_value *inner = emit_mul_number(c, emit_add(c, x, cube), sqrt(8 / M_PI));
+    return emit_mul(c, narrow, tn_convert(&c->b, emit_unary(c, TN_OP_logistic, inner), type));
 }
 
 /* 0.5 x (1 + erf(x / sqrt 2)), or the tanh form. */

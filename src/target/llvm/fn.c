@@ -206,8 +206,10 @@ static LLVMValueRef odd_multiply_add(tn_emitter *e, LLVMValueRef *args)
 /* f16, bf16: computed in f32, whose 24 digits make the second rounding harmless for + - * / and sqrt; fma needs more. */
 static LLVMValueRef narrow_float_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args)
 {
-    LLVMValueRef wide[3];
+    LLVMValueRef wide[3], paired = e->machine->gpu ? tn_emit_gpu_paired(e, fn, dtype, args) : NULL;
     tn_dtype through = fn == TN_S_fma ? TN_F64 : TN_F32;
+    if (paired)
+        return paired;
     for (int i = 0; i < tn_scalar_arity(fn); i++)
         wide[i] = tn_emit_cast(e, args[i], dtype, through);
     LLVMValueRef result = fn == TN_S_fma ? odd_multiply_add(e, wide) : tn_emit_fn(e, fn, through, wide);

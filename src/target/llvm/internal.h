@@ -122,6 +122,8 @@ LLVMValueRef tn_emit_gpu_fn(tn_emitter *e, const char *name, LLVMValueRef *args,
 /* Between f32 and the narrow floats, by the instructions that the machine has. */
 LLVMValueRef tn_emit_gpu_widen(tn_emitter *e, LLVMValueRef value, tn_dtype from);
 LLVMValueRef tn_emit_gpu_narrow(tn_emitter *e, LLVMValueRef value, tn_dtype to);
+/* A function of two vectors of f16 or bf16 by instructions that compute two lanes each; NULL: there is none, or the lanes are odd. */
+LLVMValueRef tn_emit_gpu_paired(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args);
 /* emit.c: LLVM's targets and error handler, once a process. */
 void tn_llvm_initialize(void);
 /* kernel.c: a function of the module. */
