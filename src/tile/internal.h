@@ -20,7 +20,6 @@ tn_tvalue *tn_top_results(tn_tbuilder *b, tn_top *op, const tn_ttype *types, int
 void tn_tblock_args(tn_kernel *kernel, tn_tblock *block, const tn_ttype *types, int n);
 
 void tn_top_unlink(tn_top *op);
-void tn_top_move_before(tn_top *op, tn_top *at); /* op may be in another block */
 /* Calls visit on every value that op reads: operands, then subscripts. The callback may replace it. */
 void tn_top_uses(tn_top *op, void (*visit)(void *context, tn_tvalue **use), void *context);
 

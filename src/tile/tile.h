@@ -340,6 +340,7 @@ tn_status tn_tile_verify(const tn_kernel *kernel);
 /* Calls visit on every operation, an operation before its regions. */
 void tn_tile_walk(const tn_tblock *block, void (*visit)(void *context, tn_top *op), void *context);
 size_t tn_tile_size(const tn_kernel *kernel); /* operations, regions included */
+void tn_top_move_before(tn_top *op, tn_top *at); /* op may be in another block; what it reads must be there */
 /* Replaces every parameter by what the schedule binds; an unbound one is an error. Gives reductions and scans without identity one (a flag that says
  * whether there is something yet goes along). Runs before a lowering. */
 tn_status tn_tile_bind(tn_kernel *kernel);

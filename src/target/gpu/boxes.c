@@ -41,7 +41,7 @@ struct gpu_boxes {
 
 enum { FULL, EMPTY };
 enum { BOX_ROWS = 256, LINE = 128, UNBOUNDED = INT32_MAX };
-enum { GROUP = 128 /* threads of a warpgroup */, EIGHT = 8 /* registers are given out in eights */, PRODUCERS = 40 /* registers of a thread that copies */ };
+enum { GROUP = 128 /* threads of a warpgroup */, EIGHT = 8 /* registers are given out in eights */, PRODUCERS = 24 /* registers of a thread that copies */ };
 
 /* ---- which loads ----------------------------------------------------------------------------------------------------------- */
 
@@ -542,9 +542,14 @@ static void locate(tn_lbuilder *b, gpu_boxes *x)
         x->operand[i]->stage = gpu_times(b, stage, gpu_operand_elements(x->operand[i]));
 }
 
-void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
+static void await(lower *L, tn_lbuilder *b, const gpu_boxes *x)
 {
     tn_l_machine(b, "mbarrier_wait", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(b, x, FULL, stage_of(b, x)), get(b, x->parity)}, 3);
+}
+
+void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
+{
+    await(L, b, x);
     locate(b, x);
 }
 
@@ -603,11 +608,35 @@ void gpu_await_next_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
         }
 }
 
-void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot)
+void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot, tn_lvalue *also)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len; i++)
-        if (GPU(L)->boxes.at[i]->dot == dot)
-            gpu_release_boxes(L, b, GPU(L)->boxes.at[i], true, NULL);
+        if (GPU(L)->boxes.at[i]->last == dot)
+            gpu_release_boxes(L, b, GPU(L)->boxes.at[i], true, also);
+}
+
+void gpu_next_of_dot(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->last == dot)
+            gpu_next_boxes(b, GPU(L)->boxes.at[i]);
+}
+
+void gpu_await_again(lower *L, tn_lbuilder *b, const tn_top *dot)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->dot == dot) {
+            await(L, b, GPU(L)->boxes.at[i]);
+            return;
+        }
+}
+
+bool gpu_loop_has_boxes(lower *L, const tn_top *loop)
+{
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        if (GPU(L)->boxes.at[i]->block == loop->region[0])
+            return true;
+    return false;
 }
 
 void gpu_release_program(lower *L, tn_lbuilder *b)

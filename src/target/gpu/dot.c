@@ -480,7 +480,7 @@ static void add_strip(lower *L, tn_lbuilder *b, product *p)
             return;
         }
         multiply_by_groups(L, b, p);
-        if (!p->copied)
+        if (!p->copied && !gpu_runs_late(L, p->dot))
             end_groups(b, p);
     } else {
         multiply_add(L, b, p);
@@ -798,11 +798,27 @@ product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place 
     return p;
 }
 
+void gpu_end_sums(lower *L, tn_lbuilder *b, const place *sums, int others)
+{
+    const char *name = tn_format(&L->session->arena, "wgmma_until_%d", tn_layout_regs(&sums->held->layout));
+    tn_l_machine(b, name, (tn_lvalue *[]){sums->held->regs, tn_l_index(b, 0), tn_l_index(b, others)}, 3);
+}
+
+void gpu_close_dot(lower *L, tn_lbuilder *b, const product *p) { close_product(L, b, p); }
+
 void gpu_end_dot(lower *L, tn_lbuilder *b, const product *p, int others)
 {
-    const char *name = tn_format(&L->session->arena, "wgmma_until_%d", tn_layout_regs(&p->layout));
-    tn_l_machine(b, name, (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0), tn_l_index(b, others)}, 3);
+    gpu_end_sums(L, b, p->acc, others);
     close_product(L, b, p);
+}
+
+/* Issued; others wait for it. */
+static void leave_under_way(lower *L, tn_lbuilder *b, const product *p)
+{
+    bool stored = false;
+    for (int i = 0; i < 2; i++)
+        stored |= !p->operand[i].width && !p->operand[i].fragments && !p->operand[i].settled;
+    gpu_run_late(L, b, p->dot, tn_memdup(&L->arena, p, sizeof *p), p->user ? p->user->result : NULL, stored);
 }
 
 void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -817,12 +833,18 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
     if (op != dot && !boxes && is_tiled(&p))
         ring = ring_of(L, &p);
     p.walks = boxes || ring.n;
+    if (p.user)
+        gpu_await_products(L, b, p.user);
     start_sums(L, b, &p);
     if (op == dot) {
         gpu_await_dot(L, b, dot);
         for (int i = 0; is_tiled(&p) && i < 2; i++)
             gpu_ready_operand(L, dot, i, &p.operand[i]);
         add_strip(L, b, &p);
+        if (L->status == TN_OK && gpu_runs_late(L, dot)) {
+            leave_under_way(L, b, &p);
+            return;
+        }
         gpu_release_dot(L, b, dot);
     } else if (boxes) {
         add_strips_of_boxes(L, b, &p, boxes);

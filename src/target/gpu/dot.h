@@ -92,6 +92,12 @@ tn_lvalue *gpu_group_of(lower *L); /* number of the thread's warpgroup */
 bool gpu_fragments_of_dot(lower *L, const tn_top *dot, tn_layout *out); /* how its left operand lies in registers; false: it can't */
 gpu_product *gpu_start_dot(lower *L, tn_lbuilder *b, const tn_top *dot, const place *fragments);
 void gpu_end_dot(lower *L, tn_lbuilder *b, const gpu_product *p, int others);
+void gpu_end_sums(lower *L, tn_lbuilder *b, const place *sums, int others); /* the same of registers that hold sums */
+void gpu_close_dot(lower *L, tn_lbuilder *b, const gpu_product *p);          /* the result is a place, though it has not ended */
+/* late.c: the dot's products run on until somebody wants them; it has been issued. sum: of what adds it to something (NULL: nothing does); stored: it reads what
+ * threads have stored. */
+bool gpu_runs_late(const lower *L, const tn_top *dot);
+void gpu_run_late(lower *L, tn_lbuilder *b, const tn_top *dot, const gpu_product *p, const tn_tvalue *sum, bool stored);
 
 /* ---- blocks.c: by multiply-adds, a block of the result a thread ------------------------------------------------------------------ */
 /* False: the types, or too few elements. The extents are powers of two. */
@@ -117,7 +123,10 @@ void gpu_release_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 bool gpu_reads_own_rings(lower *L, const tn_top *dot);
 void gpu_locate_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
 void gpu_await_next_dot(lower *L, tn_lbuilder *b, const tn_top *dot);
-void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot);
+void gpu_release_dot_before(lower *L, tn_lbuilder *b, const tn_top *dot, tn_lvalue *also);
+void gpu_next_of_dot(lower *L, tn_lbuilder *b, const tn_top *dot); /* on to the next turn of what it is the last to read */
+void gpu_await_again(lower *L, tn_lbuilder *b, const tn_top *dot);  /* what has arrived: for the loop that the wait is */
+bool gpu_loop_has_boxes(lower *L, const tn_top *loop);             /* a ring turns with it */
 void gpu_release_program(lower *L, tn_lbuilder *b);             /* behind a program: what was there for all of it */
 /* Around a product's loop: of a CTA's instances one after another is in it. Nothing where there is one. */
 void gpu_take_turn(lower *L, tn_lbuilder *b);

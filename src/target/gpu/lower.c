@@ -339,7 +339,9 @@ static void lower_turn(lower *L, tn_lbuilder *in, const tn_top *op, tn_lvalue *i
     scope s = lower_open(L);
     lower_memo(L, &op->region[0]->arg[0], NULL, (element){index, NULL});
     bind_state(L, op->region[0]->arg + 1, state, n);
+    gpu_start_late_turn(L, index);
     gpu_block(L, in, op->region[0]);
+    gpu_end_late_turn(L, in, state);
     if (L->status == TN_OK)
         gpu_carry(L, in, op->region[0]->arg + 1, op->region[0]->last->operand, state, n, NULL);
     lower_close(L, s);
@@ -462,8 +464,12 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         lo = whole;
         a = one;
     }
+    gpu_late *outer = GPU(L)->late;
+    GPU(L)->late = ring ? NULL : gpu_enter_late(L, op, lo, hi);
     if (!tn_l_is_const(lo, &first) || !tn_l_is_const(hi, &last) || first < last)
         lower_loop(L, b, op, lo, hi, step, &a, ring, state);
+    gpu_leave_late(L, b, GPU(L)->late);
+    GPU(L)->late = outer;
     if (ring)
         gpu_end_ring(L, b, ring);
     gpu_forget_operands(L, op);
@@ -627,6 +633,7 @@ void gpu_op(lower *L, tn_lbuilder *b, const tn_top *op)
     gpu_lower *g = GPU(L);
     int64_t before = g->shared;
     size_t shares = g->shares.len;
+    gpu_await_products(L, b, op);
     lower_op(L, b, op);
     for (size_t i = shares; i < g->shares.len; i++) /* what is read later too */
         before = tn_max(before, shared_end(g->shares.at[i]->buffer));
@@ -671,6 +678,7 @@ static void all_programs(lower *L, tn_lbuilder *b)
     gpu_lower *g = GPU(L);
     if (L->status != TN_OK)
         return;
+    tn_tile_walk(L->kernel->body, gpu_issue_early, L);
     gpu_survey(L);
     gpu_plan_boxes(L);
     if (g->boxes.len)

@@ -100,6 +100,7 @@ typedef struct gpu_lower {
     bool alone;                 /* there shall be one instance */
     TN_VEC(struct gpu_overlap *) overlaps; /* loops whose turns run into each other (overlap.c) */
     const tn_top *product;      /* the dot that the fold around it computes */
+    struct gpu_late *late;      /* of the `for` that is lowered: products under way (late.c); NULL: it waits for each */
 } gpu_lower;
 
 #define GPU(L) ((gpu_lower *)(uintptr_t)(L))
@@ -153,6 +154,23 @@ void gpu_start_turns(lower *L, tn_lbuilder *b); /* before all programs */
 void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
 const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop); /* NULL: none */
 void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state);
+
+/* Known by the loop's index and what is there before the loop. */
+bool gpu_is_free(const tn_tvalue *v, const tn_top *loop, int *budget);
+
+/* ---- late.c ---------------------------------------------------------------------------------------------------------------- */
+/* In a `for`, products by warpgroups that are known by its index go to behind the first of them, as far as registers hold what they give. context: the lowering */
+void gpu_issue_early(void *context, tn_top *loop);
+/* Around a loop whose products run late; NULL: they do not. from, to: its range. */
+typedef struct gpu_late gpu_late;
+gpu_late *gpu_enter_late(lower *L, const tn_top *loop, tn_lvalue *from, tn_lvalue *to);
+void gpu_leave_late(lower *L, tn_lbuilder *b, const gpu_late *x);
+/* Around a turn of it, before the state becomes what the turn gives. */
+void gpu_start_late_turn(lower *L, tn_lvalue *index);
+void gpu_end_late_turn(lower *L, tn_lbuilder *b, place *const *state);
+/* Waits for the products whose results the operation reads; those that read what threads have stored, before others may store there. */
+void gpu_await_products(lower *L, tn_lbuilder *b, const tn_top *op);
+void gpu_await_stored(lower *L, tn_lbuilder *b);
 
 /* ---- choose.c: which layout ------------------------------------------------------------------------------------------------ */
 /* Looks at the kernel before anything is lowered: what is used where, how memory lies. */

@@ -138,6 +138,7 @@ static bool conflict(const lower *L, const touch *a, const touch *b, bool same_t
 
 void gpu_barrier(lower *L, tn_lbuilder *b)
 {
+    gpu_await_stored(L, b); /* else others would store where it still reads */
     tn_l_barrier(b);
     GPU(L)->touched.len = 0;
 }

@@ -32,8 +32,7 @@ static bool may_run_between(const tn_top *op)
 
 static bool is_movement(const tn_top *op) { return op->code == TN_T_broadcast || op->code == TN_T_reshape || op->code == TN_T_permute; }
 
-/* Known by the loop's index and what is there before the loop. */
-static bool is_free(const tn_tvalue *v, const tn_top *loop, int *budget)
+bool gpu_is_free(const tn_tvalue *v, const tn_top *loop, int *budget)
 {
     const tn_top *op = v->def;
     if (--*budget < 0)
@@ -45,10 +44,10 @@ static bool is_free(const tn_tvalue *v, const tn_top *loop, int *budget)
     if (!lower_is_expression(op))
         return false;
     for (int i = 0; i < op->noperands; i++)
-        if (!is_free(op->operand[i], loop, budget))
+        if (!gpu_is_free(op->operand[i], loop, budget))
             return false;
     for (int d = 0; op->view && d < op->view->rank; d++)
-        if (!is_free(op->subscript[d].value, loop, budget))
+        if (!gpu_is_free(op->subscript[d].value, loop, budget))
             return false;
     return true;
 }
@@ -70,7 +69,7 @@ static bool find_dots(lower *L, gpu_overlap *x)
         else
             x->first = op;
     }
-    return x->second && is_free(x->first->operand[0], x->loop, &budget) && is_free(x->first->operand[1], x->loop, &budget) &&
+    return x->second && gpu_is_free(x->first->operand[0], x->loop, &budget) && gpu_is_free(x->first->operand[1], x->loop, &budget) &&
            tn_map_get(&GPU(L)->ready, TN_KEY(&x->first->operand[0])) && tn_map_get(&GPU(L)->ready, TN_KEY(&x->first->operand[1])) &&
            tn_map_get(&GPU(L)->ready, TN_KEY(&x->second->operand[1])) && !tn_map_get(&GPU(L)->ready, TN_KEY(&x->second->operand[0]));
 }
@@ -113,7 +112,7 @@ static bool cross(lower *L, gpu_overlap *x, const tn_tvalue *v)
     int budget = LOWER_BUDGET;
     if (!v->def && v->block == body)
         return v == body->arg || x->late_state[v - body->arg - 1];
-    if (!v->def || v->def->block != body || is_late(x, v->def) || is_free(v, x->loop, &budget))
+    if (!v->def || v->def->block != body || is_late(x, v->def) || gpu_is_free(v, x->loop, &budget))
         return true;
     if (is_movement(v->def) && v != x->second->operand[0])
         return cross(L, x, v->def->operand[0]);
@@ -348,7 +347,7 @@ static void next_turn(lower *L, tn_lbuilder *b, const turns *t, tn_lvalue *index
     finish_early(L, b, t, first, 1, index);
     gpu_await_next_dot(L, b, t->x->second);
     finish_late(L, b, t, second);
-    gpu_release_dot_before(L, b, t->x->second);
+    gpu_release_dot_before(L, b, t->x->second, NULL);
     hand_over(L, b, t, index);
 }
 
