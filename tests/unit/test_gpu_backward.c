@@ -83,6 +83,23 @@ static const char *const at_once =
     "    %a1 = add %a, %k1 : $N x #D x f32\n    %old = atomic add %W[%h, %zero + @0, %rf + @1], %q1 : #D x $M x f32\n    yield %a1\n  }\n"
     "  %dkb = cast %dk : $N x #D x bf16\n  store %Y[%h, %kf + @0, %zero + @1], %dkb\n}\n";
 
+/* Where boxes are copied: scores and their derivatives are issued before either is awaited. */
+static void check_order(const char *loop, bool boxes)
+{
+    int issued = 0;
+    const char *until = strstr(loop, "@wgmma_until_");
+    if (!boxes) {
+        assert_null(until);
+        return;
+    }
+    while (until && strncmp(until + strcspn(until, "%"), "%acc", 4) != 0)
+        until = strstr(until + 1, "@wgmma_until_");
+    assert_non_null(until);
+    for (const char *commit = strstr(loop, "@wgmma_commit"); commit && commit < until; commit = strstr(commit + 1, "@wgmma_commit"))
+        issued++;
+    assert_int_equal(issued, 2);
+}
+
 static void check(const char *text, const shape *s, const char *gpu, bool boxes, uint64_t seed)
 {
     tn_arena arena = {0};
@@ -97,6 +114,7 @@ static void check(const char *text, const shape *s, const char *gpu, bool boxes,
     assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find(gpu), &func), TN_OK);
     if (!strstr(loop_text(func), "@box_load_") != !boxes)
         fail_msg("boxes: %s", func->remarks);
+    check_order(loop_text(func), boxes);
     free_test_session(session);
     assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
     tn_arena_free(&arena);
