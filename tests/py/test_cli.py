@@ -210,3 +210,80 @@ def test_external_data_stays_in_the_folder(tmp_path):
         proto = make_model([helper.make_node("Neg", ["w"], ["y"])], {}, {"y": (TensorProto.FLOAT, [4])})
         proto.graph.initializer.append(tensor)
         assert survives(proto.SerializeToString(), folder) == AT_FAULT
+
+
+def test_what_is_no_file_of_its_own_is_no_external_data(tmp_path):
+    (tmp_path / "good.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
+    (tmp_path / "sub").mkdir()
+    os.link(tmp_path / "good.bin", tmp_path / "hard.bin")
+    os.unlink(tmp_path / "hard.bin")
+    (tmp_path / "soft.bin").symlink_to(tmp_path / "good.bin")
+    (tmp_path / "away").symlink_to(tmp_path)
+    (tmp_path / "twice.bin").write_bytes(bytes(24))
+    os.link(tmp_path / "twice.bin", tmp_path / "again.bin")
+    os.mkfifo(tmp_path / "pipe.bin")
+    expected = {"good.bin": RIGHT, "./good.bin": RIGHT, "sub/../good.bin": AT_FAULT, "soft.bin": AT_FAULT, "away/good.bin": AT_FAULT, "twice.bin": AT_FAULT, "pipe.bin": AT_FAULT,
+                "sub": AT_FAULT, "": AT_FAULT, "none.bin": AT_FAULT, "a\0b": AT_FAULT}
+    cases = [(place, {}, code) for place, code in expected.items()]
+    cases += [("good.bin", {"offset": "8", "length": "16"}, RIGHT), ("good.bin", {"offset": "12"}, AT_FAULT), ("good.bin", {"length": "8"}, AT_FAULT),
+              ("good.bin", {"offset": "-4"}, AT_FAULT), ("good.bin", {"offset": str(1 << 64)}, AT_FAULT), ("good.bin", {"offset": "x"}, AT_FAULT)]
+    for place, more, code in cases:
+        tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+        for key, value in {"location": place, **more}.items():
+            tensor.external_data.add(key=key, value=value)
+        proto = make_model([helper.make_node("Neg", ["w"], ["y"])], {}, {"y": (TensorProto.FLOAT, [4])})
+        proto.graph.initializer.append(tensor)
+        assert survives(proto.SerializeToString(), tmp_path) == code, (place, more)
+
+
+def test_check_names_the_first_node_that_differs(tmp_path):
+    """Sums of f32 in f32 lose a 1 beside 1e8; the reference's, in double, do not."""
+    f32 = TensorProto.FLOAT
+    nodes = [helper.make_node("Neg", ["x"], ["n"], name="exact"), helper.make_node("ReduceSum", ["n"], ["t"], name="lossy", keepdims=0),
+             helper.make_node("Mul", ["t", "t"], ["y"], name="after")]
+    onnx.save(make_model(nodes, {"x": (f32, [3])}, {"y": (f32, [])}), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.array([-1e8, 1e8, -1], np.float32))
+    for machine in ("baseline", "avx2"):
+        done = tenon("check", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--machine", machine, code=DIFFERS)
+        assert "node 'lossy'" in done.stderr and "expected 1, found 0" in done.stderr and "after" not in done.stderr
+    np.save(tmp_path / "x.npy", np.array([1, 2, 3], np.float32))
+    tenon("check", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}")
+
+
+def test_progress_is_for_terminals(model):
+    pty = pytest.importorskip("pty")
+    path, _ = model
+    ours, theirs = pty.openpty()
+    done = subprocess.run([TENON, "run", str(path)], stdout=subprocess.PIPE, stderr=theirs, timeout=60)
+    os.close(theirs)
+    shown = b""
+    try:
+        while block := os.read(ours, 1 << 16):
+            shown += block
+    except OSError:  # what a terminal says at its end
+        pass
+    os.close(ours)
+    assert done.returncode == 0 and b"import 0 of" in shown and shown.endswith(b"\r\x1b[K")  # and nothing stays
+    assert tenon("run", path).stderr == ""
+
+
+def test_machines_that_this_is_not_are_refused(model):
+    path, _ = model
+    for machine in ("neon", "sm_90a"):
+        done = tenon("run", path, "--machine", machine, code=AT_FAULT)
+        assert f"machine '{machine}' can't run here: " in done.stderr
+
+
+def test_operator_sets(tmp_path):
+    f32 = TensorProto.FLOAT
+    for version, code in [(7, RIGHT), (28, RIGHT), (29, AT_FAULT), (1 << 40, AT_FAULT), (0, AT_FAULT), (-1, AT_FAULT)]:
+        proto = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": (f32, [3])}, {"y": (f32, [3])})
+        proto.opset_import[0].version = version
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        assert "version" in tenon("run", tmp_path / "m.onnx", code=code).stderr or code == RIGHT
+
+
+def test_strings_are_refused_by_name(tmp_path):
+    nodes = [helper.make_node("Identity", ["words"], ["y"])]
+    onnx.save(make_model(nodes, {"words": (TensorProto.STRING, [3])}, {"y": (TensorProto.STRING, [3])}), tmp_path / "m.onnx")
+    assert "'words': element type string" in tenon("run", tmp_path / "m.onnx", code=AT_FAULT).stderr
