@@ -483,31 +483,36 @@ static void classify(fuser *F, const group *g, const source *a, const source *b,
 /* Of a product on a CPU. */
 typedef struct cpu_sizes {
     int64_t rows, columns, others, depth, bytes;
-    int64_t panel, most_rows, most_columns; /* of tiles */
+    int64_t panel, least_rows, most_rows, most_columns; /* of tiles */
 } cpu_sizes;
 
-static cpu_sizes cpu_sizes_of(fuser *F, const group *g, const axes *x, int64_t panel, bool packed, tn_dtype type)
+static cpu_sizes cpu_sizes_of(fuser *F, const group *g, const axes *x, int64_t panel, int64_t rows, bool packed, tn_dtype type)
 {
     tn_dim one = tn_dim_const(F->session, 1), m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
     tn_dim k = fuse_whole_extent(F, g, x->k);
     cpu_sizes s = {.rows = tn_dim_is_const(m) ? m->value : 256, .columns = tn_dim_is_const(n) ? n->value : 256, .others = 1, .depth = tn_dim_is_const(k) ? tn_max(k->value, 1) : 65536,
-                   .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .panel = panel, .most_rows = F->options->target.dot_rows * (packed ? 16 : 64), .most_columns = panel * 16};
+                   .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .panel = panel, .least_rows = rows, .most_rows = F->options->target.dot_rows * (packed ? 16 : 64), .most_columns = panel * 16};
+    if (s.rows < rows)
+        s.least_rows = pow2_ceil(tn_max(s.rows, 1));
     for (int j = 0; j < g->ndims; j++)
         if (!g->dim[j].fold && !g->dim[j].absorbed && j != x->m && j != x->n)
             s.others *= tn_dim_is_const(g->dim[j].extent) ? g->dim[j].extent->value : 4;
     return s;
 }
 
-static int64_t least_rows(const fuser *F, const cpu_sizes *s)
+/* Of the register tile. A few rows are as long in memory whatever the tile: the widest reads the weights in order. */
+static int register_vectors(fuser *F, const group *g, const axes *x, int64_t width)
 {
-    int64_t rows = F->options->target.dot_rows;
-    return s->rows < rows ? pow2_ceil(tn_max(s->rows, 1)) : rows;
+    const tn_tile_target *t = &F->options->target;
+    tn_dim one = tn_dim_const(F->session, 1), m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
+    bool few = tn_dim_is_const(m) && m->value < t->dot_rows;
+    return tn_dot_vectors(t->dot_rows, t->dot_vectors, width, tn_dim_is_const(n) && !few ? n->value : 0);
 }
 
 static void choose_tiles(fuser *F, const cpu_sizes *s, axes *x)
 {
     const tn_tile_target *t = &F->options->target;
-    x->M = least_rows(F, s);
+    x->M = s->least_rows;
     while (x->M < s->rows && x->M < s->most_rows)
         x->M *= 2;
     x->N = s->panel;
@@ -518,7 +523,7 @@ static void choose_tiles(fuser *F, const cpu_sizes *s, axes *x)
     while (t->threads > 1 && s->others * tn_ceildiv(s->rows, x->M) * tn_ceildiv(s->columns, x->N) < 4 * t->threads) {
         if (x->N > s->panel)
             x->N /= 2;
-        else if (x->M > 4 * t->dot_rows && x->M % 2 == 0)
+        else if (x->M > 4 * s->least_rows && x->M % 2 == 0)
             x->M /= 2;
         else
             break;
@@ -542,7 +547,7 @@ static void ask_for_tiles(fuser *F, group *g, const char *stem, const cpu_sizes 
     static const char *const fields[] = {"M", "N"};
     fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
     fuse_add_candidate(F, &c, (int64_t[]){x->M, x->N}, cpu_product_ns(F, s, x->M, x->N));
-    for (int64_t M = least_rows(F, s); M < 2 * tn_min(s->rows, s->most_rows); M *= 2)
+    for (int64_t M = s->least_rows; M < 2 * tn_min(s->rows, s->most_rows); M *= 2)
         for (int64_t N = s->panel; N < 2 * tn_min(tn_max(s->columns, s->panel), s->most_columns); N *= 2)
             fuse_add_candidate(F, &c, (int64_t[]){M, N}, cpu_product_ns(F, s, M, N));
     const tn_candidate *taken = fuse_choose(F, g, stem, NULL, &c);
@@ -661,7 +666,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     p.acc = fuse_accumulator(p.result);
     p.types = factors_of(F, op);
     const source *a = &p.left, *b = &p.right;
-    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p.acc)), panel = F->options->target.dot_vectors * width;
+    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p.acc));
     bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b->l) && b->views_only && !tn_is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
 
     /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
@@ -679,6 +684,8 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         product_emit_vector(F, steps, &p);
         return;
     }
+    int vectors = gpu ? 0 : register_vectors(F, g, x, width);
+    int64_t panel = vectors * width;
     packing pack = {0};
     if (packed)
         pack = pack_right(F, steps, g, b, x->k, x->n, panel);
@@ -688,7 +695,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         tiles = fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p.types.left, !conv && a->views_only && b->views_only);
         x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
     } else {
-        cpu_sizes s = cpu_sizes_of(F, g, x, panel, packed, p.types.left);
+        cpu_sizes s = cpu_sizes_of(F, g, x, panel, tn_dot_rows(F->options->target.dot_rows, F->options->target.dot_vectors, vectors), packed, p.types.left);
         choose_tiles(F, &s, x);
         if (fuse_is_asked(F))
             ask_for_tiles(F, g, stem, &s, x);

@@ -123,6 +123,31 @@ void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int6
     TN_PUSH(&s->arena, &kernel->schedule.entry, ((tn_schedule_entry){tn_intern_z(s, label), tn_intern_z(s, key), value}));
 }
 
+/* More rows than this are more addresses than there are registers for. */
+enum { MOST_DOT_ROWS = 12 };
+
+int tn_dot_rows(int rows, int vectors, int used)
+{
+    return used >= vectors ? rows : tn_max(rows, tn_min(rows * vectors / tn_max(used, 1), MOST_DOT_ROWS));
+}
+
+/* A row of a panel takes `used` multiply-adds a k, or the loads if these are more: its own, and its part of the panel's. Lanes past the columns are computed too. A
+ * narrower tile loads more, so it must be some hundredths better. */
+int tn_dot_vectors(int rows, int vectors, int64_t width, int64_t columns)
+{
+    int best = vectors;
+    double least = 0;
+    for (int used = vectors; used > 0 && columns > 0; used--) {
+        int high = tn_dot_rows(rows, vectors, used);
+        double loads = 1 + (double)used / high, cost = (double)tn_ceildiv(columns, used * width) * (used > loads ? used : loads);
+        if (least == 0 || cost < 0.95 * least) {
+            least = cost;
+            best = used;
+        }
+    }
+    return best;
+}
+
 int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise)
 {
     for (size_t i = schedule->entry.len; i-- > 0;) {

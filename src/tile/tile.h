@@ -208,6 +208,11 @@ typedef struct tn_schedule {
 } tn_schedule;
 int64_t tn_schedule_get(const tn_schedule *schedule, const char *label, const char *key, int64_t otherwise);
 
+/* The register tile of a product on a CPU whose tile is rows x vectors (machines.def) at its best: vectors of `width` elements that cover `columns` columns (0: not
+ * known) at the least cost; how many rows such a tile has, which needs as many accumulators. */
+int tn_dot_vectors(int rows, int vectors, int64_t width, int64_t columns);
+int tn_dot_rows(int rows, int vectors, int used);
+
 /* A result of this many bytes, which its kernel does not read, is stored past the caches (it would push out what is still needed, and be gone when it is wanted). */
 enum { TN_STREAM_BYTES = 32 << 20 };
 

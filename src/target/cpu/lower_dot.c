@@ -528,14 +528,14 @@ static int64_t default_strip(const lower *L, const product *p)
 }
 
 /* Of a tile whose rows are known, a few rows less a block may leave none over, and need no second kernel; enough sums must be in flight. */
-static int64_t even_rows(const product *p, int64_t l1_bytes)
+static int64_t even_rows(const product *p, const tn_machine *machine)
 {
     enum { IN_FLIGHT = 14 };
     int64_t panel = p->K * p->columns * tn_dtype_bits(p->b->type.dtype) / 8;
-    for (int64_t rows = p->rows; panel <= l1_bytes / 2 && rows * (p->columns / p->width) >= IN_FLIGHT; rows--)
+    for (int64_t rows = p->rows; panel <= machine->l1_bytes / 2 && rows * (p->columns / p->width) >= IN_FLIGHT; rows--)
         if (p->M % rows == 0)
             return rows;
-    return p->rows;
+    return tn_min(p->rows, machine->dot_rows);
 }
 
 static product product_of(lower *L, const tn_top *op, const tn_top *store)
@@ -555,21 +555,22 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     const tn_machine *machine = L->machine;
     const tn_schedule *schedule = &L->kernel->schedule;
     p.width = tn_max(1, machine->vector.bits / tn_dtype_bits(p.type));
-    p.rows = tn_schedule_get(schedule, op->label, "rows", machine->dot_rows);
-    p.columns = tn_schedule_get(schedule, op->label, "columns", machine->dot_vectors * p.width);
     p.one_kernel = op->code == TN_T_dot || L->kernel->scalars.len || L->kernel->overlap;
     p.unroll = tn_schedule_get(schedule, op->label, "unroll", machine->vector.bits < 512 || p.one_kernel ? 1 : 4); /* more code for a user to wait for */
     p.ahead = tn_schedule_get(schedule, op->label, "ahead", 0);
     int64_t most = p.n.start && tn_dim_is_const(p.n.limit) ? tn_min(p.N, p.n.limit->value) : p.N;
-    bool panels = p.b->def && p.b->def->code == TN_T_load && p.b->def->view->panel;
-    if (!panels) /* no wider than the result */
-        p.columns = tn_max(p.width, tn_min(p.columns, tn_ceildiv(most, p.width) * p.width));
-    else if (p.b->def->view->panel % p.width == 0)
-        p.columns = p.b->def->view->panel;
-    p.columns = tn_max(1, tn_min(p.columns / p.width, MOST)) * p.width;
+    int64_t panel = p.b->def && p.b->def->code == TN_T_load ? p.b->def->view->panel : 0;
+    int64_t vectors = tn_schedule_get(schedule, op->label, "columns", tn_dot_vectors(machine->dot_rows, machine->dot_vectors, p.width, most) * p.width) / p.width;
+    if (!panel) /* no wider than the result */
+        vectors = tn_min(vectors, tn_ceildiv(most, p.width));
+    else if (panel % p.width == 0)
+        vectors = panel / p.width;
+    vectors = tn_max(1, tn_min(vectors, MOST));
+    p.columns = vectors * p.width;
+    p.rows = tn_schedule_get(schedule, op->label, "rows", tn_dot_rows(machine->dot_rows, machine->dot_vectors, (int)vectors));
     p.rows = tn_max(1, tn_min(tn_min(p.rows, p.M), MOST / (p.columns / p.width)));
     if (op->code == TN_T_dot && tn_schedule_get(schedule, op->label, "rows", 0) == 0)
-        p.rows = even_rows(&p, machine->l1_bytes);
+        p.rows = even_rows(&p, machine);
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
     p.left = tn_map_get(&CPU(L)->operands, TN_KEY(p.a));
     return p;
