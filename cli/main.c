@@ -72,6 +72,7 @@ static const option options[] = {
     {"--verify", NULL, MODELS | KERNEL, FLAG, AT(verify), "checks the IR after every pass"},
     {"--tune", "SECONDS|off]", MODELS | INFO, MAYBE, 0, "measures schedules of kernels on this machine (default 10 s; info: none) and keeps the best; off: uses none measured before"},
     {"--schedule", "FILE", MODELS | INFO, SESSION, 0, "takes these schedules: a file as `tenon compile --emit=schedule` prints it"},
+    {"--memory-limit", "BYTES[K|M|G]", RUN | BENCH | EXPLAIN | COMPILE | INFO, SESSION, 0, "what a run may take in all: results are computed again to keep it, else it is refused before it starts"},
     {"--option", "NAME=VALUE", ALL, PAIR, SIZE_MAX, "sets an option of the compiler"},
     {"--help", NULL, ALL, FLAG, AT(help), "this text"},
 };

@@ -88,6 +88,8 @@ void tn_session_free(tn_session *session);
 /* Sets a named option; both strings are copied. TN_USAGE if a pointer is NULL or no option has the name; values are looked at where they are used.
  *   numerics          parity, strict or fast (docs/numerics.md)
  *   matmul-precision  ieee, tf32x3 or tf32: of products of f32
+ *   memory-limit      bytes that a run may take in all (tn_memory_info.peak): 1000000, 512K, 64M, 2G. To keep it cheap results are computed again before a later use. What
+ *                     can't be kept is refused (TN_NO_MEMORY) with the peak, its parts and where it is: by tn_compile, or with symbolic sizes by the run, before it allocates
  *   tune              seconds that tn_compile may spend on measuring schedules of kernels on the machine; what it finds is kept in a database in the cache's folder, which
  *                     every later compile uses. "0", as without the option: no measuring; "off": the database is not used either (docs/tuning.md)
  *   tune-sizes        NAME=N, comma separated: sizes of symbolic dimensions to measure at; else their upper bounds

@@ -1,4 +1,5 @@
 /* From a network to an executable, or to the text of a stage. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ typedef struct compilation {
     tn_tuner *tuner;
     bool only_plan;      /* nothing is measured */
     bool listed;         /* schedules are printed */
+    int64_t memory_limit; /* bytes; 0: none */
     double graph_seconds, fuse_seconds;
 } compilation;
 
@@ -90,7 +92,7 @@ static tn_status optimize(compilation *c)
 static tn_exec_options exec_options(const compilation *c)
 {
     return (tn_exec_options){.machine = c->machine, .threads = c->threads, .print_after = tn_api_loop_print(c->options->print_after), .level = TN_API_CODE_LEVEL,
-                             .verify = c->options->verify != 0, .device = c->device,
+                             .verify = c->options->verify != 0, .device = c->device, .memory_limit = c->memory_limit,
                              .cache = c->machine->gpu ? tn_cache_folder(&c->session->arena, NULL) : NULL,
                              .architecture = c->machine->gpu ? tn_gpu_architecture(&c->session->arena, c->machine, c->device) : NULL};
 }
@@ -104,7 +106,7 @@ static tn_status make_pool(compilation *c)
 
 /* ---- schedules -------------------------------------------------------------------------------------------------------------- */
 
-/* Option tune-sizes: "batch=64,length=128". */
+/* Option tune-sizes: "batch=64,length=128"; orders of steps are chosen for them too. */
 static bool size_of(void *context, const char *name, int64_t *size)
 {
     const char *list = tn_map_get_str(&((const tn_session *)context)->options, "tune-sizes");
@@ -135,6 +137,77 @@ static tn_status tune_options(compilation *c, bool measure, tn_tune_options *out
     return TN_OK;
 }
 
+/* ---- the order of steps, the limit of memory ------------------------------------------------------------------------------------------------------------------- */
+
+static tn_status memory_limit(tn_session *session, int64_t *out)
+{
+    static const char units[] = "KMG";
+    const char *text = tn_map_get_str(&session->options, "memory-limit");
+    char *end = NULL;
+    if (!text)
+        return *out = 0, TN_OK;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (end == text || errno || n <= 0 || (*end && (!unit || end[1])) || !tn_mul(n, INT64_C(1) << (unit ? 10 * (unit - units + 1) : 0), out))
+        return tn_error(session, TN_USAGE, TN_NO_LOC, "option memory-limit: expected bytes, as 1000000, 512K, 64M or 2G, found '%s'", text);
+    return TN_OK;
+}
+
+static bool has_symbols(const tn_exec *exec)
+{
+    for (size_t i = 0; i < exec->symbols.len; i++)
+        if (exec->symbols.at[i].group == 0)
+            return true;
+    return false;
+}
+
+/* Is the limit kept, with these sizes? Else how many bytes of intermediates may be alive so that it is. last: an error if it is sure that it is not. */
+static tn_status ask_memory(compilation *c, const tn_plan_sizes *sizes, bool last, bool *fits, int64_t *most)
+{
+    tn_exec *exec;
+    tn_run_memory m;
+    bool known;
+    tn_exec_options options = exec_options(c);
+    options.print_after = NULL;
+    TN_TRY(tn_exec_plan(c->session, c->program, &options, &exec));
+    tn_status status = tn_plan_memory_at(c->session, exec, sizes, c->threads, &known, &m);
+    *fits = status != TN_OK || !known || m.peak <= c->memory_limit;
+    if (!*fits && last && !has_symbols(exec))
+        status = tn_plan_check_limit(c->session, exec, &m);
+    *most = *fits ? 0 : c->memory_limit - (m.peak - m.arena) - (m.arena - m.bound); /* what placement loses is lost again */
+    tn_exec_free(exec);
+    return status;
+}
+
+/* Steps run twice where that keeps the limit. With symbols it is checked again when a run tells their sizes, before it allocates anything. */
+static tn_status keep_limit(compilation *c, const tn_plan_sizes *sizes)
+{
+    enum { TRIES = 3 };
+    bool fits = false;
+    int64_t most = 0;
+    TN_TRY(memory_limit(c->session, &c->memory_limit));
+    if (!c->memory_limit)
+        return TN_OK;
+    for (int i = 0; i < TRIES; i++) {
+        TN_TRY(ask_memory(c, sizes, false, &fits, &most));
+        if (fits)
+            return TN_OK;
+        if (most <= 0 || !tn_plan_recompute(c->program, sizes, most))
+            break;
+    }
+    return ask_memory(c, sizes, true, &fits, &most);
+}
+
+static tn_status plan_memory(compilation *c)
+{
+    tn_plan_sizes sizes = {size_of, c->session};
+    tn_plan_order(c->program, &sizes);
+    return keep_limit(c, &sizes);
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------------------------------- */
+
 static tn_status fuse(compilation *c)
 {
     tn_fuse_options options = {.target = tn_machine_tile_target(c->machine, c->threads), .no_fusion = tn_opt_list_has(c->options->passes, "-fuse"), .numerics = c->numerics, .precision = c->precision};
@@ -148,6 +221,7 @@ static tn_status fuse(compilation *c)
     c->program = TN_NEW(&c->session->arena, tn_program);
     TN_TRY(tn_fuse(c->session, c->graph, &options, c->program));
     c->fuse_seconds = tn_seconds() - start;
+    TN_TRY(plan_memory(c));
     return tn_tuner_finish(c->tuner);
 }
 
@@ -399,6 +473,8 @@ static tn_status network_memory(void *argument)
     for (size_t i = 0; i < call->ninputs; i++)
         shapes[i] = (tn_shape){call->inputs[i].ndim, call->inputs[i].shape};
     tn_status status = tn_plan_memory(c->session, exec, shapes, c->threads, &memory);
+    if (status == TN_OK)
+        status = tn_plan_check_limit(c->session, exec, &memory);
     if (status == TN_OK)
         *call->out = tn_api_memory_info(exec, &memory);
     call->out->graph_seconds = c->graph_seconds;

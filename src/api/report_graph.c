@@ -155,6 +155,13 @@ static void find_sources(edges *e, size_t index)
         }
 }
 
+/* Operations belong to the last step that computes them. */
+static bool is_repeated(const edges *e, const tn_step *source)
+{
+    int owner = (int)(uintptr_t)tn_map_get(&e->owner, TN_KEY(source->ops.at[0])) - 1;
+    return owner >= 0 && e->s->exec->steps.at[owner].step->again;
+}
+
 /* Kernels that the kernel at hand reads from though no operation's operand says so. */
 static void explain_the_rest(edges *e, const tn_step *step)
 {
@@ -165,6 +172,7 @@ static void explain_the_rest(edges *e, const tn_step *step)
             continue;
         const char *reason = source->ops.at[0] == step->ops.at[0] ? "the sum is computed in parts, by more programs at once; this kernel adds up the parts"
                              : source->copied                     ? "it is copied to where its user expects it"
+                             : is_repeated(e, source)             ? "it is computed again before a later use, to keep the limit of memory"
                                                                   : "several steps write this memory";
         const tn_exec *exec = e->s->exec;
         int buffer = e->sources.at[i].to;

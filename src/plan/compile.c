@@ -17,13 +17,13 @@ const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i)
     return NULL;
 }
 
-/* The text from the parameter list on. */
-static const char *canonical_text(tn_session *session, const tn_kernel *kernel)
+/* The text from the parameter list on, in the place of the one before. */
+static const char *canonical_text(tn_text *text, const tn_kernel *kernel)
 {
-    tn_text text = {.arena = &session->arena};
-    tn_text_kernel(&text, kernel);
-    const char *open = strchr(text.at, '(');
-    return open ? open : text.at;
+    text->len = 0;
+    tn_text_kernel(text, kernel);
+    const char *open = strchr(text->at, '(');
+    return open ? open : text->at;
 }
 
 static bool has_sized_alloc(const tn_lblock *block)
@@ -95,24 +95,28 @@ static void name_nodes(tn_session *session, size_t first, const tn_exec_step *st
 tn_status tn_plan_lower(tn_exec *exec, const tn_exec_options *options)
 {
     tn_session *session = exec->session;
-    tn_map seen = {.arena = &session->arena}; /* text -> kernel + 1 */
+    tn_map seen = {.arena = &session->arena}, lowered = {.arena = &session->arena}; /* text, tn_kernel -> kernel + 1 */
+    tn_text room = {.arena = &session->arena};
     size_t errors = session->errors;
     double start = tn_seconds();
     for (size_t i = 0; i < exec->steps.len; i++) {
         tn_exec_step *step = &exec->steps.at[i];
         if (step->step->kind != TN_STEP_KERNEL)
             continue;
-        const char *text = canonical_text(session, step->step->kernel);
-        uintptr_t known = (uintptr_t)tn_map_get_str(&seen, text);
+        uintptr_t known = (uintptr_t)tn_map_get(&lowered, TN_KEY(step->step->kernel)); /* of a step that runs twice: lowering changed its text */
+        const char *text = known ? NULL : canonical_text(&room, step->step->kernel);
+        if (!known)
+            known = (uintptr_t)tn_map_get_str(&seen, text);
         if (!known) {
             size_t before = session->diags.len;
+            void **cell = tn_map_at_str(&seen, text);
             tn_status status = lower_kernel(exec, options, step->step->kernel);
             name_nodes(session, before, step);
             if (status != TN_OK && (status != TN_UNSUPPORTED || session->errors == errors))
                 return status;
             known = exec->kernels.len;
             if (status == TN_OK)
-                *tn_map_at_str(&seen, text) = (void *)known;
+                *cell = *tn_map_at(&lowered, TN_KEY(step->step->kernel)) = (void *)known;
         }
         step->kernel = (int)known - 1;
         for (int s = 0; step->kernel >= 0 && s < exec->kernels.at[step->kernel].nsizes; s++) {

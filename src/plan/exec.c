@@ -22,7 +22,7 @@ static tn_status make(tn_exec *exec, const tn_exec_options *options)
 static tn_status new_exec(tn_session *session, const tn_program *program, const tn_exec_options *options, bool bare, tn_exec **out)
 {
     tn_exec *exec = TN_NEW(&session->arena, tn_exec);
-    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse, .bare = bare, .device = options->device,
+    *exec = (tn_exec){.session = session, .program = program, .no_reuse = options->no_reuse, .memory_limit = options->memory_limit, .bare = bare, .device = options->device,
                       .machine = options->machine ? options->machine : tn_machine_find(NULL)};
     exec->slots.arena = &session->arena;
     tn_status status = make(exec, options);

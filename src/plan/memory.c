@@ -1,4 +1,6 @@
 /* What a run needs, and the least that any placement could do with. */
+#include <string.h>
+
 #include "plan/internal.h"
 
 void tn_layout_new(tn_arena *arena, const tn_exec *exec, tn_layout *out)
@@ -99,28 +101,83 @@ static tn_status find_scratch(tn_session *session, tn_arena *arena, const tn_val
     return TN_OK;
 }
 
-static tn_status lay_out(tn_session *session, tn_arena *arena, const tn_exec *exec, const tn_shape *inputs, int threads, tn_run_memory *out)
+static tn_status sum_up(tn_session *session, tn_arena *arena, const tn_values *values, int threads, tn_run_memory *out)
 {
-    tn_values values = {exec, TN_NEW_ARRAY(arena, int64_t, exec->symbols.len + 1), TN_NEW_ARRAY(arena, bool, exec->symbols.len + 1)};
+    const tn_exec *exec = values->exec;
     tn_layout layout;
     int64_t worker = 0;
     bool *known = TN_NEW_ARRAY(arena, bool, (size_t)exec->ngroups);
     tn_layout_new(arena, exec, &layout);
-    TN_TRY(tn_values_bind(session, arena, &values, inputs));
-    TN_TRY(tn_layout_group(session, arena, &values, 0, &layout)); /* what comes after a `define` step only a run tells */
+    TN_TRY(tn_layout_group(session, arena, values, 0, &layout)); /* what comes after a `define` step only a run tells */
     known[0] = true;
     if (!exec->machine->gpu)
-        TN_TRY(find_scratch(session, arena, &values, &worker));
+        TN_TRY(find_scratch(session, arena, values, &worker));
     if (!tn_mul(worker, threads, &worker))
         return tn_error(session, TN_NO_MEMORY, TN_NO_LOC, "the workers' scratch memory overflows for these sizes");
     tn_layout_sum(arena, exec, &layout, known, worker, out);
     return TN_OK;
 }
 
+static tn_values new_values(tn_arena *arena, const tn_exec *exec)
+{
+    return (tn_values){exec, TN_NEW_ARRAY(arena, int64_t, exec->symbols.len + 1), TN_NEW_ARRAY(arena, bool, exec->symbols.len + 1)};
+}
+
 tn_status tn_plan_memory(tn_session *session, const tn_exec *exec, const tn_shape *inputs, int threads, tn_run_memory *out)
 {
     tn_arena arena = {.on_oom = session->arena.on_oom};
-    tn_status status = lay_out(session, &arena, exec, inputs, threads, out);
+    tn_values values = new_values(&arena, exec);
+    tn_status status = tn_values_bind(session, &arena, &values, inputs);
+    if (status == TN_OK)
+        status = sum_up(session, &arena, &values, threads, out);
     tn_arena_free(&arena);
     return status;
+}
+
+tn_status tn_plan_memory_at(tn_session *session, const tn_exec *exec, const tn_plan_sizes *sizes, int threads, bool *known, tn_run_memory *out)
+{
+    tn_arena arena = {.on_oom = session->arena.on_oom};
+    tn_values values = new_values(&arena, exec);
+    *known = true;
+    for (size_t i = 0; i < exec->symbols.len; i++)
+        if (exec->symbols.at[i].group == 0)
+            *known &= values.known[i] = sizes->size && sizes->size(sizes->context, exec->symbols.at[i].dim->name, &values.value[i]);
+    tn_status status = *known ? sum_up(session, &arena, &values, threads, out) : TN_OK;
+    tn_arena_free(&arena);
+    return status;
+}
+
+/* ---- the limit --------------------------------------------------------------------------------------------------------------- */
+
+const char *tn_plan_step_text(tn_arena *arena, const tn_exec *exec, int step)
+{
+    if (step < 0)
+        return "";
+    const tn_exec_step *s = &exec->steps.at[step];
+    const char *name = s->name ? s->name : s->step->ops.len ? tn_op_name(s->step->ops.at[0]->code) : "copy";
+    return s->nodes && *s->nodes ? tn_format(arena, "@%s (%.200s%s)", name, s->nodes, strlen(s->nodes) > 200 ? ", …" : "") : tn_format(arena, "@%s", name);
+}
+
+int tn_layout_fullest(tn_arena *scratch, const tn_exec *exec, const tn_layout *layout, int group)
+{
+    int position;
+    tn_layout_bound(scratch, exec, layout, group, NULL, &position);
+    return position < 0 ? -1 : step_at(exec, position);
+}
+
+static const char *bytes_text(tn_arena *arena, int64_t bytes)
+{
+    return bytes < 1 << 20 ? tn_format(arena, "%lld bytes", (long long)bytes) : tn_format(arena, "%.2f MiB", (double)bytes / (1 << 20));
+}
+
+tn_status tn_plan_check_limit(tn_session *session, const tn_exec *exec, const tn_run_memory *m)
+{
+    if (!exec->memory_limit || m->peak <= exec->memory_limit)
+        return TN_OK;
+    tn_arena *arena = &session->arena;
+    const char *where = tn_plan_step_text(arena, exec, m->step);
+    return tn_error(session, TN_NO_MEMORY, TN_NO_LOC, "a run needs %lld bytes (%s%s), the memory limit is %lld: intermediates %s (no placement needs less than %s), scratch %s, inputs %s, "
+                    "outputs %s, weights %s%s%s", (long long)m->peak, bytes_text(arena, m->peak), m->complete ? "" : ", and what only a run tells", (long long)exec->memory_limit,
+                    bytes_text(arena, m->arena), bytes_text(arena, m->bound), bytes_text(arena, m->scratch), bytes_text(arena, m->inputs), bytes_text(arena, m->outputs),
+                    bytes_text(arena, m->weights + m->packed), *where ? "; most is alive in " : "", where);
 }

@@ -4,6 +4,7 @@
  *                  Grid sizes, buffer sizes and kernel arguments are dimensions evaluated on the slots, once for each set of values.
  *   groups         a buffer belongs to the step after which its size is known: group 0 is known before the run starts, group d after the
  *                  d-th `define` step. Each group has a segment of memory of its own, planned on concrete sizes.
+ *   order          steps are put in the order of several that keeps least alive (order.c).
  *   memory plan    a buffer lives from its first to its last use in step order; inside control flow, see lifetimes.c. Buffers of a group are
  *                  placed in several orders, at the lowest or the smallest gap that fits; the best counts (layout.c).
  *
@@ -84,6 +85,19 @@ typedef struct tn_exec_symbol {
     int group; /* 0: an input gives it; else the `define` step that does */
 } tn_exec_symbol;
 
+/* ---- before there is an executable (order.c) ----------------------------------------------------------------------------- */
+
+/* Sizes of symbols to choose for. */
+typedef struct tn_plan_sizes {
+    bool (*size)(void *context, const char *symbol, int64_t *size); /* false: not known; NULL: none is */
+    void *context;
+} tn_plan_sizes;
+/* Puts the steps of the program into the order of least memory among a few. Near-linear in steps and their arguments. */
+void tn_plan_order(tn_program *program, const tn_plan_sizes *sizes);
+/* Computes results again before a later use where that keeps less alive, until no more than `most` bytes of intermediates are alive at any step: kernels
+ * without products, the fewest bytes moved again first. False: that was not reached; what was found stays. */
+bool tn_plan_recompute(tn_program *program, const tn_plan_sizes *sizes, int64_t most);
+
 /* Parameter i of a kernel in the order of the step's args: the kernel's i-th buffer that is no local. */
 const tn_tbuffer *tn_plan_parameter(const tn_kernel *kernel, int i);
 
@@ -98,6 +112,7 @@ typedef struct tn_exec_options {
     const char *architecture;  /* of a GPU: what ptxas assembles for; NULL: the machine's */
     int device;                /* the GPU that it runs on */
     const char *cache;         /* folder of compiled code, which keeps an executable's for a GPU; NULL: none */
+    int64_t memory_limit;      /* bytes that a run may take (tn_run_memory.peak); 0: no limit */
 } tn_exec_options;
 
 typedef struct tn_exec {
@@ -118,6 +133,7 @@ typedef struct tn_exec {
     tn_exec_buffer *buffers;   /* one for each of program->buffers */
     int ngroups;
     bool no_reuse;
+    int64_t memory_limit;      /* bytes; 0: none */
     bool bare;                 /* tn_exec_plan made it: no code, and no memory for constants */
     int positions;             /* of the run's order: one past the last */
     int ninputs, noutputs;
@@ -263,5 +279,13 @@ typedef struct tn_run_memory {
 void tn_layout_sum(tn_arena *scratch, const tn_exec *exec, const tn_layout *layout, const bool *known, int64_t scratch_bytes, tn_run_memory *out);
 /* Lays out all that the inputs' shapes tell (exec: also one of tn_exec_plan) and sums it up, without a run. threads: workers that have scratch; nothing on a GPU. */
 tn_status tn_plan_memory(tn_session *session, const tn_exec *exec, const tn_shape *inputs, int threads, tn_run_memory *out);
+/* The same for sizes of the symbols. *known: they tell all sizes that are known before a run; else nothing is laid out. */
+tn_status tn_plan_memory_at(tn_session *session, const tn_exec *exec, const tn_plan_sizes *sizes, int threads, bool *known, tn_run_memory *out);
+/* TN_NO_MEMORY if a run takes more than the executable's limit: the diagnostic names the peak and its parts, the bound, the limit, and where most is alive. */
+tn_status tn_plan_check_limit(tn_session *session, const tn_exec *exec, const tn_run_memory *memory);
+/* "@kernel (nodes)" of a step for a message; "": -1. */
+const char *tn_plan_step_text(tn_arena *arena, const tn_exec *exec, int step);
+/* The step at which most of the group's buffers are alive; -1: it has none. */
+int tn_layout_fullest(tn_arena *scratch, const tn_exec *exec, const tn_layout *layout, int group);
 
 #endif

@@ -4,10 +4,11 @@
 
 #include "run/run.h"
 
-/* Aligned memory of the host, freed with free; NULL after a diagnostic. */
-void *tn_state_host_memory(struct tn_context *s, int64_t bytes);
+/* Aligned memory of the host, freed with free; NULL after a diagnostic that says what it was for. */
+void *tn_state_host_memory(struct tn_context *s, int64_t bytes, const char *what);
 /* Memory where kernels run; NULL after a diagnostic. Given back with tn_state_give, which takes NULL. */
-void *tn_state_memory(struct tn_context *s, int64_t bytes);
+void *tn_state_memory(struct tn_context *s, int64_t bytes, const char *what);
+const char *tn_state_buffer_text(struct tn_context *s, int buffer); /* "output 'y'" */
 void tn_state_give(struct tn_context *s, void *memory);
 /* Why there was none, as the diagnostic has it: a GPU may be out of order too. */
 static inline tn_status tn_state_why(const struct tn_context *s)

@@ -17,7 +17,7 @@ static tn_status prepare_buffers(struct tn_context *s, const tn_step *step)
         s->layout.bytes[b] = (int64_t)bytes;
         if (s->pointer[b])
             continue;
-        s->pointer[b] = s->staging[b] = tn_state_memory(s, (int64_t)bytes);
+        s->pointer[b] = s->staging[b] = tn_state_memory(s, (int64_t)bytes, tn_state_buffer_text(s, b));
         if (!s->pointer[b])
             return tn_state_why(s);
     }

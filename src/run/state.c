@@ -88,21 +88,31 @@ void tn_state_free(struct tn_context *s)
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
-void *tn_state_host_memory(struct tn_context *s, int64_t bytes)
+void *tn_state_host_memory(struct tn_context *s, int64_t bytes, const char *what)
 {
     size_t rounded = ((size_t)tn_max(bytes, 1) + TN_ALIGN - 1) & ~(size_t)(TN_ALIGN - 1);
     void *memory = tn_alloc_tensor(rounded);
     if (!memory)
-        tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes", rounded);
+        tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for %zu bytes: %s", rounded, what);
     return memory;
 }
 
-void *tn_state_memory(struct tn_context *s, int64_t bytes)
+void *tn_state_memory(struct tn_context *s, int64_t bytes, const char *what)
 {
     CUdeviceptr memory;
     if (!s->gpu)
-        return tn_state_host_memory(s, bytes);
-    return tn_gpu_pool_take(&s->session, s->gpu->exec->pool, bytes, s->gpu->stream, &memory) == TN_OK ? (void *)(uintptr_t)memory : NULL;
+        return tn_state_host_memory(s, bytes, what);
+    if (tn_gpu_pool_take(&s->session, s->gpu->exec->pool, bytes, s->gpu->stream, &memory) == TN_OK)
+        return (void *)(uintptr_t)memory;
+    tn_error(&s->session, tn_state_why(s), TN_NO_LOC, "%lld bytes were wanted: %s", (long long)bytes, what);
+    return NULL;
+}
+
+const char *tn_state_buffer_text(struct tn_context *s, int buffer)
+{
+    static const char *const kinds[] = {[TN_B_INPUT] = "input", [TN_B_OUTPUT] = "output", [TN_B_CONSTANT] = "constant", [TN_B_TEMP] = "intermediate"};
+    const tn_pbuffer *b = &s->exec->program->buffers.at[buffer];
+    return tn_format(&s->session.arena, "%s '%s'", kinds[b->kind], b->name ? b->name : "");
 }
 
 void tn_state_give(struct tn_context *s, void *memory)
@@ -113,7 +123,13 @@ void tn_state_give(struct tn_context *s, void *memory)
         free(memory);
 }
 
-/* A segment grows when a run needs more; it is not given back before the context ends. */
+static const char *segment_text(struct tn_context *s, int group)
+{
+    const char *where = tn_plan_step_text(&s->session.arena, s->exec, tn_layout_fullest(&s->work, s->exec, &s->layout, group));
+    return tn_format(&s->session.arena, "intermediates, of which most is alive in %s", where);
+}
+
+/* A segment grows when a run needs more; without a limit of memory it is not given back before the context ends. */
 static tn_status ensure_segment(struct tn_context *s, int group)
 {
     int64_t wanted = s->layout.segment[group];
@@ -122,7 +138,7 @@ static tn_status ensure_segment(struct tn_context *s, int group)
         s->segment_size[group] = 0;
         s->segment[group] = NULL;
         tn_state_give(s, old);
-        s->segment[group] = tn_state_memory(s, wanted);
+        s->segment[group] = tn_state_memory(s, wanted, segment_text(s, group));
         if (!s->segment[group])
             return tn_state_why(s);
         s->segment_size[group] = wanted;
@@ -133,19 +149,36 @@ static tn_status ensure_segment(struct tn_context *s, int group)
     return TN_OK;
 }
 
-static tn_status ensure_scratch(struct tn_context *s, int64_t wanted)
+static tn_status ensure_scratch(struct tn_context *s, int step)
 {
+    int64_t wanted = step >= 0 ? s->launch[step].scratch : 0;
     if (wanted <= s->scratch_size)
         return TN_OK;
+    const char *what = tn_format(&s->session.arena, "scratch of each of %d workers in %s", tn_pool_threads(s->pool), tn_plan_step_text(&s->session.arena, s->exec, step));
     s->scratch_size = 0;
     for (int w = 0; w < tn_pool_threads(s->pool); w++) {
         free(s->scratch[w]);
-        s->scratch[w] = tn_state_host_memory(s, wanted);
+        s->scratch[w] = tn_state_host_memory(s, wanted, what);
         if (!s->scratch[w])
             return TN_NO_MEMORY;
     }
     s->scratch_size = wanted;
     return TN_OK;
+}
+
+/* With a limit of memory nothing is kept of runs with other sizes. */
+static void give_back_memory(struct tn_context *s)
+{
+    for (int g = 0; g < s->exec->ngroups; g++) {
+        tn_state_give(s, s->segment[g]);
+        s->segment[g] = NULL;
+        s->segment_size[g] = 0;
+    }
+    for (int w = 0; w < tn_pool_threads(s->pool); w++) {
+        free(s->scratch[w]);
+        s->scratch[w] = NULL;
+    }
+    s->scratch_size = 0;
 }
 
 /* ---- launches ------------------------------------------------------------------------------------------------------------ */
@@ -187,28 +220,58 @@ static tn_status plan_launch(struct tn_context *s, int index)
     if (s->gpu)
         return TN_OK;
     l->work = tn_kernel_work(kernel->tile, &s->values);
-    return ensure_scratch(s, l->scratch);
+    return TN_OK;
+}
+
+/* With all groups that are laid out, before anything of this one is allocated. */
+static tn_status check_limit(struct tn_context *s, int group, int most_scratch)
+{
+    if (!s->exec->memory_limit)
+        return TN_OK;
+    tn_run_memory m;
+    int64_t worker = tn_max(s->scratch_size, most_scratch >= 0 ? s->launch[most_scratch].scratch : 0), scratch;
+    worker = worker > 0 ? tn_layout_rounded(worker) : 0;
+    s->valid[group] = true;
+    if (!tn_mul(worker, tn_pool_threads(s->pool), &scratch))
+        scratch = INT64_MAX / 4;
+    tn_layout_sum(&s->work, s->exec, &s->layout, s->valid, scratch, &m);
+    s->valid[group] = false;
+    return tn_plan_check_limit(&s->session, s->exec, &m);
+}
+
+/* Sizes of what stands in the group, placed; then its memory. */
+static tn_status plan_group(struct tn_context *s, int group)
+{
+    int most_scratch = -1;
+    TN_TRY(tn_layout_group(&s->session, &s->work, &s->values, group, &s->layout));
+    forget_scratch(s);
+    for (size_t i = 0; i < s->exec->steps.len; i++) {
+        const tn_exec_step *step = &s->exec->steps.at[i];
+        if (step->kernel < 0 || step->group != group || step->step->init)
+            continue;
+        TN_TRY(plan_launch(s, (int)i));
+        if (most_scratch < 0 || s->launch[i].scratch > s->launch[most_scratch].scratch)
+            most_scratch = (int)i;
+    }
+    TN_TRY(check_limit(s, group, most_scratch));
+    TN_TRY(ensure_segment(s, group));
+    return s->gpu ? TN_OK : ensure_scratch(s, most_scratch);
 }
 
 tn_status tn_state_plan_group(struct tn_context *s, int group)
 {
     s->work.on_oom = s->session.arena.on_oom;
     s->valid[group] = false;
-    tn_status status = tn_layout_group(&s->session, &s->work, &s->values, group, &s->layout);
+    tn_status status = plan_group(s, group);
     tn_arena_free(&s->work);
-    TN_TRY(status);
-    TN_TRY(ensure_segment(s, group));
-    forget_scratch(s);
-    for (size_t i = 0; i < s->exec->steps.len; i++)
-        if (s->exec->steps.at[i].kernel >= 0 && s->exec->steps.at[i].group == group && !s->exec->steps.at[i].step->init)
-            TN_TRY(plan_launch(s, (int)i));
-    s->valid[group] = true;
-    return TN_OK;
+    s->valid[group] = status == TN_OK;
+    return status;
 }
 
 tn_status tn_state_plan_step(struct tn_context *s, int step)
 {
-    return plan_launch(s, step);
+    TN_TRY(plan_launch(s, step));
+    return s->gpu ? TN_OK : ensure_scratch(s, step);
 }
 
 /* ---- shapes -------------------------------------------------------------------------------------------------------------- */
@@ -232,6 +295,8 @@ static tn_status bind(struct tn_context *s, const DLTensor *inputs)
     tn_arena_free(&s->work);
     TN_TRY(status);
     memset(s->valid, 0, sizeof *s->valid * (size_t)s->exec->ngroups);
+    if (s->exec->memory_limit)
+        give_back_memory(s);
     return tn_state_plan_group(s, 0);
 }
 

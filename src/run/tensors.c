@@ -79,7 +79,7 @@ static tn_status stage_host(struct tn_context *s, int buffer)
     int64_t wanted = s->layout.bytes[buffer];
     if (!r->host[buffer] || wanted > r->host_size[buffer]) {
         free(r->host[buffer]);
-        r->host[buffer] = tn_state_host_memory(s, wanted);
+        r->host[buffer] = tn_state_host_memory(s, wanted, tn_state_buffer_text(s, buffer));
         r->host_size[buffer] = wanted;
     }
     return r->host[buffer] ? TN_OK : TN_NO_MEMORY;
@@ -118,7 +118,7 @@ static tn_status stage(struct tn_context *s, int buffer)
         void *old = s->staging[buffer];
         s->staging[buffer] = NULL;
         tn_state_give(s, old);
-        s->staging[buffer] = tn_state_memory(s, wanted);
+        s->staging[buffer] = tn_state_memory(s, wanted, tn_state_buffer_text(s, buffer));
         s->staging_size[buffer] = wanted;
     }
     s->pointer[buffer] = s->staging[buffer];
@@ -195,7 +195,7 @@ static tn_status allocate(struct tn_context *s, int o, const int64_t *dims, int6
         s->ours[o] = true;
         return TN_OK;
     }
-    char *block = tn_state_host_memory(s, bytes + head);
+    char *block = tn_state_host_memory(s, bytes + head, tn_state_buffer_text(s, s->exec->output[o]));
     if (!block)
         return TN_NO_MEMORY;
     memcpy(block, dims, sizeof *dims * (size_t)type->rank);

@@ -87,10 +87,12 @@ def to_array(tensor):
 class Model:
     """A network compiled for this machine. model(x, …): arrays in, arrays out; sizes may differ from call to call."""
 
-    def __init__(self, path, machine=None, threads=1, passes=None, dims=None):
+    def __init__(self, path, machine=None, threads=1, passes=None, dims=None, session_options=None):
         self.lib = library()
         self.session, self.network = c.c_void_p(self.lib.tn_session_new()), c.c_void_p()
         self.executable, self.context = c.c_void_p(), c.c_void_p()
+        for name, value in (session_options or {}).items():
+            self.check(self.lib.tn_session_option(self.session, name.encode(), value.encode()))
         dims = dims or {}
         load = LoadOptions((c.c_char_p * len(dims))(*(n.encode() for n in dims)), (c.c_int64 * len(dims))(*dims.values()), len(dims))
         options = CompileOptions(machine and machine.encode(), threads, passes and passes.encode(), None, 0)
