@@ -241,6 +241,15 @@ static tn_lvalue *packed_row(lower *L, tn_lbuilder *b, const product *p, tn_lval
     return tn_l_fn2(b, TN_S_add, base, tn_l_fn2(b, TN_S_mul, k, panel));
 }
 
+/* `value` is a grid coordinate, or a number, that `by` divides. */
+static bool starts_at_multiple(const lower *L, const tn_tvalue *value, int64_t by)
+{
+    for (size_t i = 0; i < L->kernel->grid.len; i++)
+        if (L->kernel->grid.at[i].value == value)
+            return L->kernel->grid.at[i].step.size % by == 0;
+    return value->def && value->def->code == TN_T_const && value->def->number.i % by == 0;
+}
+
 /* b is read straight from a view that is packed in panels of our width, at starts that are whole panels. */
 static bool is_packed(const lower *L, const tn_tvalue *b, int64_t columns)
 {
@@ -254,10 +263,7 @@ static bool is_packed(const lower *L, const tn_tvalue *b, int64_t columns)
     for (int d = 0; d < r - 2; d++)
         if (load->subscript[d].block ? load->subscript[d].axis[0] >= axis : load->subscript[d].naxes)
             return false;
-    for (size_t i = 0; i < L->kernel->grid.len; i++)
-        if (L->kernel->grid.at[i].value == ns->value)
-            return L->kernel->grid.at[i].step.size % columns == 0;
-    return ns->value->def && ns->value->def->code == TN_T_const && ns->value->def->number.i % columns == 0;
+    return starts_at_multiple(L, ns->value, columns);
 }
 
 /* ---- the micro-kernel -------------------------------------------------------------------------------------------------------- */
@@ -401,6 +407,16 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
         }
 }
 
+/* How many rows the last block has where it isn't full, 0: all are; -1: any number. */
+static int64_t rows_over(const lower *L, const product *p, tn_lvalue *count)
+{
+    int64_t total;
+    if (tn_l_is_const(count, &total))
+        return total % p->rows;
+    bool even = p->M % p->rows == 0 && p->m.start && tn_dim_is_const(p->m.limit) && starts_at_multiple(L, p->m.start, p->rows);
+    return even ? p->m.limit->value % p->rows : -1;
+}
+
 /* A kernel for each number of rows that can be left: all of them, or what the bound leaves over. In users' kernels one kernel has to do. */
 static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *left, tn_lvalue *batch, tn_lvalue *m0, tn_lvalue *n0,
                         tn_lvalue *count, tn_lvalue *tile)
@@ -411,10 +427,10 @@ static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *l
         micro_kernel(L, b, p, p->rows, batch, m0, n0, tile);
         return;
     }
-    int64_t tail = known ? total % p->rows : 0;
+    int64_t tail = rows_over(L, p, count);
     tn_lbuilder at = *b;
     if (!known || total >= p->rows) {
-        if (known && tail == 0) {
+        if (tail == 0) {
             micro_kernel(L, &at, p, p->rows, batch, m0, n0, tile);
             return;
         }
@@ -423,7 +439,7 @@ static void choose_rows(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *l
         micro_kernel(L, &then, p, p->rows, batch, m0, n0, tile);
         at = tn_l_in(&at, whole->region[1]);
     }
-    if (known) {
+    if (tail >= 0) {
         if (tail)
             micro_kernel(L, &at, p, tail, batch, m0, n0, tile);
         return;
