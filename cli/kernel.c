@@ -169,7 +169,9 @@ static tn_status read_number(kernel_run *r, argument *a)
     a->dtype = annotated != TN_NO_DTYPE ? annotated : n >= INT32_MIN && n <= INT32_MAX ? TN_I32 : TN_I64;
     a->number.integer = n;
     bool plain = a->parameter.do_not_specialize || annotated == TN_BOOL;
-    a->text = tn_format(&r->c->session->arena, "%s%s", type_name(a->dtype), plain ? "" : n == 1 ? "=1" : n % 16 == 0 ? ":16" : "");
+    int64_t multiple = n % 16 ? n & -n : 16; /* as launches from Python have it */
+    const char *of = n == 1 ? "=1" : multiple > 1 ? tn_format(&r->c->session->arena, ":%d", (int)multiple) : "";
+    a->text = tn_format(&r->c->session->arena, "%s%s", type_name(a->dtype), plain ? "" : of);
     return TN_OK;
 }
 

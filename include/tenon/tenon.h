@@ -338,7 +338,7 @@ typedef struct tn_kernel_options {
 } tn_kernel_options;
 
 /* Compiles a function for one specialisation. arguments: one text a parameter of the function:
- *   "*f32", "*f32:16"  a pointer (to addresses that 16 divides); "i32", "i64:16", "f32" a number (that 16 divides)
+ *   "*f32", "*f32:16"  a pointer (to addresses that 16 divides); "i32", "i64:16", "f32" a number (that 16, or 8, 4, 2, divides)
  *   "i32=1"            an integer that is always 1     "=LITERAL"  a constant, in Python's words, or a name that tn_module_bind… gave the unit
  *   NULL               left out: default, configuration, heuristic
  *   "desc<f16[64x32]>" a tensor descriptor of blocks of that shape: at launch the pointer, the sizes, the strides in elements

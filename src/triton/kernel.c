@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIVISOR = 16 }; /* what Triton's launches look for in numbers and addresses */
-
 typedef struct argument {
     enum { MISSING, CONSTANT, NUMBER, POINTER, DESCRIPTOR } kind;
     tn_dtype dtype;
-    bool divisible; /* by DIVISOR */
+    int divisor;    /* 16, and of numbers 8, 4 or 2; 0: not known */
     int rank;
     int64_t extent[TN_TILE_RANK];
     tn_py value;
@@ -101,8 +99,10 @@ static bool read_argument(builder *b, int i, const char *text, argument *a)
     size_t length = strcspn(text, ":=");
     if (!read_type(b, i, text, length, &a->dtype))
         return false;
-    a->divisible = colon && strcmp(colon, ":16") == 0;
-    if ((colon && !a->divisible) || (equal && a->kind == POINTER) || (a->divisible && a->kind == NUMBER && !tn_is_integer(a->dtype)))
+    for (int divisor = 16; colon && divisor > (a->kind == POINTER ? 8 : 1); divisor /= 2) /* what launches look for in numbers, and in addresses */
+        if (strcmp(colon, tn_format(&b->c->session->arena, ":%d", divisor)) == 0)
+            a->divisor = divisor;
+    if ((colon && !a->divisor) || (equal && a->kind == POINTER) || (a->divisor && a->kind == NUMBER && !tn_is_integer(a->dtype)))
         return fail(b, i, "an argument is a type as f32, *f32, i32:16, *f32:16, i32=1, or a value as =64, found '%s'", text);
     return !equal || read_literal(b, i, equal + 1, a);
 }
@@ -301,11 +301,11 @@ static bool bind_parameter(builder *b, int i, bool given)
     switch (a->kind) {
     case POINTER:
         value = tn_py_tensor(add_pointer(b, name, a->dtype));
-        kernel->buffers.at[kernel->buffers.len - 1].align = a->divisible ? DIVISOR : 0;
+        kernel->buffers.at[kernel->buffers.len - 1].align = a->divisor;
         break;
     case NUMBER:
         v = add_scalar(b, name, tn_tscalar(a->dtype));
-        v->divisor = a->divisible ? DIVISOR : 0;
+        v->divisor = a->divisor;
         value = tn_py_tensor(v);
         break;
     case DESCRIPTOR:

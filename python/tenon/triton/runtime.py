@@ -78,17 +78,19 @@ def _constant(value):
     return "=" + literal(value), None
 
 
-_I32 = ("i32:16",) + ("i32",) * 15  # by the number's last four bits
+_MULTIPLE = tuple("" if v % 2 else f":{v & -v or 16}" for v in range(16))  # by the number's last four bits
+_I32 = tuple(f"i32{m}" for m in _MULTIPLE)
+_PROMISE = re.compile(":(16|8|4|2)$")
 
 
 def _integer(v):
-    """The text of an integer argument's type: constants of 1, divisibility by 16."""
+    """The text of an integer argument's type: constants of 1, divisibility by 16, 8, 4, 2."""
     if -0x80000000 <= v < 0x80000000:
         return "i32=1" if v == 1 else _I32[v & 15]
     if -0x8000000000000000 <= v < 0x8000000000000000:
-        return "i64" if v & 15 else "i64:16"
+        return "i64" + _MULTIPLE[v & 15]
     if 0 <= v < 0x10000000000000000:
-        return "u64" if v & 15 else "u64:16"
+        return "u64" + _MULTIPLE[v & 15]
     raise OverflowError(f"{v} does not fit 64 bits")
 
 
@@ -133,11 +135,11 @@ def argument(v):
 
 def _plain(text):
     """The type alone: no constant of 1, no divisibility."""
-    return text if text[0] == "=" else text.removesuffix(":16").removesuffix("=1")
+    return text if text[0] == "=" else _unaligned(text).removesuffix("=1")
 
 
 def _unaligned(text):
-    return text if text[0] == "=" else text.removesuffix(":16")
+    return text if text[0] == "=" else _PROMISE.sub("", text)
 
 
 class _Parameter:
@@ -639,7 +641,7 @@ class JITFunction(_Callable):
 
 def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specialize=None, do_not_specialize_on_alignment=None, debug=False, noinline=False):
     """Makes a kernel, or a function that kernels call, of a Python function in Triton's language. As @triton.jit or @triton.jit(…); names or numbers of
-    parameters in do_not_specialize: no code of their own for 1 and for multiples of 16. debug: tl.device_assert is checked."""
+    parameters in do_not_specialize: no code of their own for 1 and for multiples of 16, 8, 4 and 2. debug: tl.device_assert is checked."""
     if fn is None:
         return functools.partial(jit, do_not_specialize=do_not_specialize, do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug)
     return fn if isinstance(fn, JITFunction) else JITFunction(fn, do_not_specialize, do_not_specialize_on_alignment, debug)
