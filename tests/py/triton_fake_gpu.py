@@ -31,7 +31,7 @@ def test_launch():
     kernel = f[(2, 3)](x, out, 100, BLOCK=64)
     assert launched() == ((6, 1, 1, 128, 1, 1, 0), None)
     assert kernel.gpu == 0 and kernel.machine == "sm_90a" and kernel.n_regs == 104 and kernel.n_spills == 103 and kernel.metadata.num_warps == 4
-    assert kernel.texts == ["*f32:16", "*f32:16", "i32", "=64"]
+    assert kernel.texts == ["*f32:16", "*f32:16", "i32:4", "=64"]
     assert ".target sm_90a" in kernel.asm["ptx"]
     assert x.asked == [-1]  # the exporter does not wait
     f[lambda meta: (meta["BLOCK"],)](x, out, 100, BLOCK=64, num_warps=8, stream=0x1234567890)

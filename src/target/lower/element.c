@@ -152,10 +152,52 @@ static element operand_element(lower *L, tn_lbuilder *b, const tn_top *op, int i
     return e;
 }
 
+/* v at idx as an element of what it is moved from; at: room for the indices. */
+static const tn_tvalue *origin(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx, tn_lvalue **at)
+{
+    tn_lvalue *next[TN_TILE_RANK];
+    for (int k = 0; k < v->type.rank; k++)
+        at[k] = idx[k];
+    for (const tn_tvalue *from; v->def && (from = lower_moved(L, b, v, at, next)); v = from)
+        for (int k = 0; k < from->type.rank; k++)
+            at[k] = next[k];
+    return v;
+}
+
+/* A condition that is true wherever the sink's element is stored, since it says what a bound of its view says: start + i < size. */
+static bool holds_in_sink(lower *L, tn_lbuilder *b, const tn_tvalue *condition, tn_lvalue *const *idx)
+{
+    tn_lvalue *at[TN_TILE_RANK], *place[TN_TILE_RANK], *none[TN_TILE_RANK];
+    condition = L->sink ? origin(L, b, condition, idx, at) : NULL;
+    if (!condition || !condition->def || condition->def->code != TN_T_map || condition->def->fn != TN_S_lt)
+        return false;
+    const tn_tvalue *x = origin(L, b, condition->def->operand[0], at, place), *y = origin(L, b, condition->def->operand[1], at, none);
+    if (x->def && x->def->code == TN_T_cast) /* of a range whose numbers it keeps */
+        x = x->def->operand[0];
+    int64_t most = INT64_C(1) << (tn_dtype_bits(y->type.dtype) - 1);
+    if (!x->def || x->def->code != TN_T_range || y->type.rank || !tn_is_integer(y->type.dtype) || tn_is_unsigned(y->type.dtype))
+        return false;
+    const tn_top *start = x->def->operand[0]->def;
+    if (!start || start->code != TN_T_const || start->number.i < 0 || start->number.i >= most - x->type.extent[0].size)
+        return false;
+    tn_lvalue *limit = lower_scalar(L, b, y);
+    if (limit->def && limit->def->code == TN_L_cast && limit->def->operand[0]->holds == y->type.dtype)
+        limit = limit->def->operand[0];
+    for (int d = 0; d < L->sink->view->rank; d++) {
+        const tn_subscript *s = &L->sink->subscript[d];
+        const tn_top *first = s->block && !s->inside ? s->value->def : NULL;
+        if (first && first->code == TN_T_const && first->number.i == start->number.i && L->sink_index[s->axis[0]] == place[0] && lower_dim(L, L->sink->view->shape[d]) == limit)
+            return true;
+    }
+    return false;
+}
+
 static element map_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *const *idx)
 {
     tn_lvalue *x[3], *present = NULL;
     element e[3];
+    if (op->fn == TN_S_select && holds_in_sink(L, b, op->operand[0], idx))
+        return operand_element(L, b, op, 1, idx);
     for (int i = 0; i < op->noperands; i++) {
         e[i] = operand_element(L, b, op, i, idx);
         x[i] = e[i].value;
@@ -322,13 +364,9 @@ static element asm_element(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue
     return (element){tn_l_asm(b, op->text ? op->text : "", x, op->noperands, dtype), present};
 }
 
-element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+static element compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
 {
     const tn_top *op = v->def;
-    tn_lvalue *at[TN_TILE_RANK];
-    const tn_tvalue *from = lower_moved(L, b, v, idx, at);
-    if (from)
-        return lower_element(L, b, from, at);
     switch (op->code) {
     case TN_T_const:
         return (element){tn_l_const(b, tn_lscalar(v->type.dtype), op->number), NULL};
@@ -368,6 +406,20 @@ element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_l
     }
 }
 
+element lower_compute_element(lower *L, tn_lbuilder *b, const tn_tvalue *v, tn_lvalue *const *idx)
+{
+    const tn_top *sink = L->sink;
+    tn_lvalue *at[TN_TILE_RANK];
+    if (v->def->code != TN_T_map && v->def->code != TN_T_cast) /* what it takes may be an address, or go there */
+        L->sink = NULL;
+    const tn_tvalue *from = lower_moved(L, b, v, idx, at);
+    if (from)
+        L->sink = sink;
+    element e = from ? lower_element(L, b, from, at) : compute_element(L, b, v, idx);
+    L->sink = sink;
+    return e;
+}
+
 /* A memo entry lives until the nest that made it closes. */
 static const memo_entry *memo_find(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx)
 {
@@ -377,7 +429,7 @@ static const memo_entry *memo_find(const lower *L, const tn_tvalue *v, tn_lvalue
         bool same = true;
         for (int i = 0; i < v->type.rank; i++)
             same &= e->index[i] == idx[i] || v->type.extent[i].size == 1;
-        if (same)
+        if (same && (L->sink || !e->loose))
             return e;
     }
     return NULL;
@@ -397,7 +449,7 @@ void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element val
     if (!*cell)
         *cell = TN_NEW(&L->arena, size_t);
     size_t *head = *cell;
-    memo_entry e = {.value = v, .element = value, .prev = *head};
+    memo_entry e = {.value = v, .element = value, .loose = L->sink != NULL, .prev = *head};
     for (int i = 0; i < v->type.rank; i++)
         e.index[i] = idx[i];
     TN_PUSH(&L->arena, &L->memo, e);

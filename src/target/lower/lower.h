@@ -41,6 +41,7 @@ typedef struct memo_entry {
     const tn_tvalue *value;
     tn_lvalue *index[TN_TILE_RANK];
     element element;
+    bool loose;  /* made for a sink: any number where that stores nothing */
     size_t prev; /* the entry of the same value before it, + 1 */
 } memo_entry;
 
@@ -86,6 +87,8 @@ struct lower {
     tn_map memo_head;   /* tn_tvalue -> size_t */
     TN_VEC(memo_entry) memo;
     TN_VEC(fact) facts;
+    const tn_top *sink;          /* a store by view whose nest is open, of an element that may be any number where its view ends: selects by that bound go. NULL: none */
+    tn_lvalue *const *sink_index; /* where in its tile */
     tn_status status; /* the first failure; lowering stops soon after */
 };
 
