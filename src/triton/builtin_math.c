@@ -249,6 +249,21 @@ bool tn_bi_umulhi(tn_tcompiler *c, const tn_call *call, tn_py *out)
     return done(out, is_signed ? tn_t_bitcast(&c->b, high, dtype) : high);
 }
 
+/* Makes tensors one shape; what is no tensor stays. */
+static bool one_shape(tn_tcompiler *c, const tn_ast *at, tn_py *v, int n)
+{
+    tn_tvalue *wide = NULL;
+    for (int i = 0; i < 2 * n; i++) { /* the second time each gets the shape of all */
+        tn_py *each = &v[i % n];
+        if (each->kind != TN_PY_TENSOR)
+            continue;
+        if (wide && !tn_t_broadcast_pair(c, at, &wide, &each->tensor))
+            return false;
+        wide = each->tensor;
+    }
+    return true;
+}
+
 /* Calls the function with the tensors: everything that a kernel may compute goes by elements. */
 bool tn_bi_map_elementwise(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
@@ -259,5 +274,14 @@ bool tn_bi_map_elementwise(tn_tcompiler *c, const tn_call *call, tn_py *out)
         return tn_t_refuse(c, call->node, "map_elementwise with pack other than 1: the function sees one element at a time here");
     if (call->argument[1].n == 0)
         return tn_t_error(c, call->node, "map_elementwise needs a tensor");
-    return tn_t_call(c, call->node, fn->function, call->argument[1].at, call->argument[1].n, NULL, NULL, 0, out);
+    int n = call->argument[1].n;
+    tn_py *arguments = TN_NEW_ARRAY(&c->session->arena, tn_py, (size_t)n);
+    memcpy(arguments, call->argument[1].at, (size_t)n * sizeof *arguments);
+    if (!one_shape(c, call->node, arguments, n))
+        return false;
+    bool before = c->by_elements;
+    c->by_elements = true;
+    bool ok = tn_t_call(c, call->node, fn->function, arguments, n, NULL, NULL, 0, out);
+    c->by_elements = before;
+    return ok;
 }

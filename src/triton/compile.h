@@ -98,6 +98,7 @@ typedef struct tn_tcompiler {
     int depth;                  /* of calls: recursion is refused */
     bool constants_only;        /* decorators and defaults: nothing may be built */
     bool scalars_only;          /* in a combine function: only pure scalar operations may be built */
+    bool by_elements;           /* in a function that map_elementwise calls: a condition may be a tile; both sides are computed then, and elements chosen */
     size_t nodes;               /* of the syntax tree compiled so far, each as often as it was unrolled or inlined */
     int regions;                /* branches and loops around the statement */
     tn_map carried, partial;    /* loop -> what it carried last; `if` -> it returns on some ways only (compile.c) */

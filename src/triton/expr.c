@@ -173,7 +173,8 @@ bool tn_t_condition(tn_tcompiler *c, const tn_ast *at, const char *where, bool *
     *known = tn_py_is_constant(&v);
     if (*known)
         return tn_t_truth(c, at, &v, truth);
-    if (v.kind != TN_PY_TENSOR || v.tensor->type.rank)
+    bool by_elements = c->by_elements && strcmp(where, "if") == 0;
+    if (v.kind != TN_PY_TENSOR || (v.tensor->type.rank && !by_elements))
         return tn_t_error(c, at, "the condition of `%s` must be one value, found %s; tl.where chooses element by element", where, tn_t_describe(c, &v));
     tn_t_at(c, at);
     return tn_t_to_dtype(c, at, &v, TN_BOOL, out);

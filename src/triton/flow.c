@@ -78,6 +78,7 @@ typedef struct choice {
     tn_tcompiler *c;
     const tn_ast *at;
     const char *name;
+    tn_tvalue *condition;
     tn_tblock *block[2];
 } choice;
 
@@ -97,6 +98,21 @@ static bool to_tensor(const choice *k, int side, tn_py *v)
     if (ok)
         *v = tn_py_tensor(tensor);
     return ok;
+}
+
+/* By elements: a scalar becomes a tile where the condition or the other side is one. */
+static void widen(const choice *k, tn_py *v[2])
+{
+    tn_tbuilder before = k->c->b;
+    const tn_ttype *to = &k->condition->type;
+    for (int i = 0; i < 2 && k->c->by_elements; i++)
+        to = to->rank ? to : &v[i]->tensor->type;
+    for (int i = 0; i < 2 && k->c->by_elements; i++) {
+        k->c->b.block = k->block[i];
+        if (to->rank && !v[i]->tensor->type.rank)
+            *v[i] = tn_py_tensor(tn_t_stretch(k->c, v[i]->tensor, to));
+    }
+    k->c->b = before;
 }
 
 static bool level_block(const choice *k, tn_py *x, tn_py *y)
@@ -134,6 +150,7 @@ static bool level(const choice *k, tn_py *x, tn_py *y)
     for (int i = 0; i < 2; i++)
         if (tn_py_is_number(both[i]) && !to_tensor(k, i, both[i]))
             return false;
+    widen(k, both);
     return tn_t_same_type(&x->tensor->type, &y->tensor->type) || differ(k, x, y);
 }
 
@@ -141,6 +158,14 @@ static bool only_constants(const tn_tblock *block)
 {
     for (const tn_top *op = block->first; op; op = op->next)
         if (op->code != TN_T_const)
+            return false;
+    return true;
+}
+
+static bool only_computes(const tn_tblock *block)
+{
+    for (const tn_top *op = block->first; op; op = op->next)
+        if (!(tn_top_traits(op->code) & TN_T_PURE))
             return false;
     return true;
 }
@@ -188,7 +213,7 @@ bool tn_t_choose(tn_tcompiler *c, const tn_ast *at, tn_tvalue *condition, tn_sid
     TN_VEC(tn_ttype) types = {0};
     tn_py *partner = TN_NEW_ARRAY(arena, tn_py, (size_t)n + 1); /* slots point into it */
     for (int i = 0; i < n; i++) {
-        choice k = {.c = c, .at = at, .name = names[i], .block = {x->block, y->block}};
+        choice k = {.c = c, .at = at, .name = names[i], .condition = condition, .block = {x->block, y->block}};
         partner[i] = tn_t_clone(c, &y->value[i]);
         out[i] = tn_t_clone(c, &x->value[i]);
         if (!level(&k, &out[i], &partner[i]))
@@ -204,7 +229,9 @@ bool tn_t_choose(tn_tcompiler *c, const tn_ast *at, tn_tvalue *condition, tn_sid
         TN_PUSH(arena, &other, *right.at[i]);
         TN_PUSH(arena, &types, (*left.at[i])->type);
     }
-    if (c->scalars_only || (only_constants(x->block) && only_constants(y->block))) {
+    if (condition->type.rank && !(only_computes(x->block) && only_computes(y->block)))
+        return tn_t_refuse(c, at, "a branch by elements, in a function that map_elementwise calls, that does more than compute: it can't load, store or loop, because both sides run");
+    if (condition->type.rank || c->scalars_only || (only_constants(x->block) && only_constants(y->block))) {
         select_all(c, condition, x, y, differing.at, other.at, differing.len);
         return true;
     }

@@ -1123,3 +1123,81 @@ def test_devices_without_kernels():
     torch = pytest.importorskip("torch")
     refused("argument 'z_ptr': a tensor on meta", copy, zeros(), torch.zeros(3, device="meta"), 3, error=TypeError, BLOCK=16)
     refused("argument 'z_ptr': a tensor of layout torch.sparse_coo", copy, zeros(), torch.zeros(3).to_sparse(), 3, error=TypeError, BLOCK=16)
+
+
+# ---- functions of one element -----------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def piecewise(a, b, K: tl.constexpr):
+    y = a
+    if a > K:
+        if b > 0:
+            return a / 2
+        y = a + b
+    elif a < 1:
+        y = 7.0
+    else:
+        return b * 1.0
+    return y * 3
+
+
+@triton.jit
+def larger(a, b):
+    c = a if a > b else b
+    if a > b:
+        return c, 1
+    return c, 0
+
+
+@triton.jit
+def by_elements(x_ptr, y_ptr, z_ptr, K: tl.constexpr):
+    at = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    most, first = tl.map_elementwise(larger, x, 2.0)
+    tl.store(z_ptr + at, most)
+    tl.store(z_ptr + 16 + at, first)
+    tl.store(z_ptr + 32 + at[:, None] * 16 + at[None, :], tl.map_elementwise(piecewise, x[:, None], y[None, :], K))
+
+
+def test_conditions_of_elements():
+    x, y = (np.random.default_rng(seed).normal(0, 3, 16).astype(np.float32) for seed in (0, 1))
+    z = np.zeros(32 + 256, np.float32)
+    by_elements[(1,)](x, y, z, 1.5)
+
+    def expected(a, b):
+        if a > 1.5:
+            return a / 2 if b > 0 else (a + b) * 3
+        return 21 if a < 1 else b
+
+    np.testing.assert_array_equal(z[:16], np.maximum(x, 2))
+    np.testing.assert_array_equal(z[16:32], x > 2)
+    np.testing.assert_allclose(z[32:].reshape(16, 16), [[expected(a, b) for b in y] for a in x], rtol=1e-6)
+
+
+@triton.jit
+def stores_some(a, p):
+    if a > 1:
+        tl.store(p, 1.0)
+    return a
+
+
+@triton.jit
+def halves(a):
+    while a > 1:
+        a = a / 2
+    return a
+
+
+@triton.jit
+def maps(x_ptr, f: tl.constexpr, TWO: tl.constexpr):
+    at = tl.arange(0, 16)
+    if TWO:
+        tl.store(x_ptr + at, tl.map_elementwise(f, tl.load(x_ptr + at), x_ptr))
+    else:
+        tl.store(x_ptr + at, tl.map_elementwise(f, tl.load(x_ptr + at)))
+
+
+def test_functions_of_elements_only_compute():
+    refused("it can't load, store or loop", maps, zeros(), stores_some, True)
+    refused("the condition of `while` must be one value", maps, zeros(), halves, False)
