@@ -131,6 +131,8 @@ bool onnx_partial_dims(onnx_ctx *c, const tn_value *value, tn_dim *dims, int *co
 /* a / b as ONNX divides integers, for a, b >= 0; common factors cancel even where b may be 0 (then the division has no
  * meaning). */
 tn_dim onnx_dim_div(onnx_ctx *c, tn_dim a, tn_dim b);
+/* From here on dim counts as another number than `size`. A run where it is that number ends with: NAME: dimension … is SIZE in this run: `why`. */
+void onnx_assume_not(onnx_ctx *c, const onnx_node *n, tn_dim dim, int64_t size, const char *why);
 /* A tensor (rank 0: count == 1, or rank 1) of `dtype` with these contents, remembered as known. */
 tn_value *onnx_dims_value(onnx_ctx *c, tn_dtype dtype, int rank, const tn_dim *dims, int count);
 /* Contents of a rank-1 integer tensor with `count` elements (or of a rank-0 one, count 1): the known ones, else new

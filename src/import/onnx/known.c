@@ -93,6 +93,20 @@ bool onnx_known_dims(onnx_ctx *c, const tn_value *value, tn_dim *dims, int *coun
     return true;
 }
 
+void onnx_assume_not(onnx_ctx *c, const onnx_node *n, tn_dim dim, int64_t size, const char *why)
+{
+    tn_session *s = c->session;
+    tn_dim number = tn_dim_const(s, size), one = tn_dim_const(s, 1);
+    if (tn_dim_ne(s, dim, number))
+        return;
+    tn_dim distance = tn_dim_max(s, tn_dim_sub(s, dim, number), tn_dim_sub(s, number, dim));
+    tn_text text = {.arena = &s->arena};
+    tn_text_add(&text, "%s: dimension ", n->op_type);
+    tn_text_dim(&text, dim);
+    tn_text_add(&text, " is %lld in this run: %s. A size that is fixed when the network is loaded (--dim) may be any", (long long)size, why);
+    tn_require_equal(&c->b, tn_dim_max(s, distance, one), distance, text.at);
+}
+
 void onnx_set_known_dims(onnx_ctx *c, const tn_value *value, const tn_dim *dims, int count)
 {
     if (!value || count > ONNX_MAX_KNOWN)

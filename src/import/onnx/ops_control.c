@@ -33,23 +33,58 @@ static tn_value **new_values(onnx_ctx *c, size_t count)
  * --------------------------------------------------------------------------------------------------------------------------
  */
 
-static bool same_types(onnx_ctx *c, const onnx_node *n, tn_value *const *x, tn_value *const *y, size_t count)
+/* Of the first output that cannot come from either branch: what is wrong; NULL: there is none. */
+static const char *difference(onnx_ctx *c, tn_value *const *x, tn_value *const *y, size_t count, size_t *output)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (onnx_is_sequence(c, x[i]) || onnx_is_sequence(c, y[i]))
-            return onnx_unsupported(c, n, "output %zu is a sequence, and the condition is known only at run time", i);
-        const tn_type *s = &x[i]->type, *t = &y[i]->type;
+    for (*output = 0; *output < count; ++*output) {
+        if (onnx_is_sequence(c, x[*output]) || onnx_is_sequence(c, y[*output]))
+            return "is a sequence";
+        const tn_type *s = &x[*output]->type, *t = &y[*output]->type;
         bool same = s->dtype == t->dtype && s->rank == t->rank;
         for (int j = 0; same && j < s->rank; j++)
             same = tn_dim_eq(c->session, s->dim[j], t->dim[j]);
         if (!same)
-            return onnx_unsupported(
-                c, n,
-                "the branches give output %zu different shapes or types, and the condition is known only at run time",
-                i);
+            return "has different shapes or types in the branches";
     }
-    return true;
+    return NULL;
 }
+
+/* The size that a scalar is, through what changes only its shape or type; NULL: none. */
+static tn_dim size_of(onnx_ctx *c, const tn_value *v)
+{
+    tn_dim dims[ONNX_MAX_KNOWN];
+    int count;
+    while (v && !onnx_known_dims(c, v, dims, &count)) {
+        bool wide = v->type.dtype == TN_I32 || v->type.dtype == TN_I64;
+        bool moves = v->def && (v->def->code == TN_OP_reshape || v->def->code == TN_OP_broadcast_in_dim || (v->def->code == TN_OP_convert && wide));
+        v = moves ? v->def->operand[0].value : NULL;
+    }
+    return v && count == 1 ? dims[0] : NULL;
+}
+
+/* Whether the condition asks if a size is a certain number: *dim, *size, and what the condition is for all other sizes. */
+static bool asks_size(onnx_ctx *c, const tn_value *condition, tn_dim *dim, int64_t *size, bool *otherwise)
+{
+    *otherwise = false;
+    for (const tn_op *op; condition && (op = condition->def); condition = op->operand[0].value) {
+        if (op->code == TN_OP_compare) {
+            const char *direction = tn_find_attr(op, TN_A_direction)->s;
+            tn_dim x = size_of(c, op->operand[0].value), y = size_of(c, op->operand[1].value);
+            if (!x || !y || tn_dim_is_const(x) == tn_dim_is_const(y) || (strcmp(direction, "EQ") && strcmp(direction, "NE")))
+                return false;
+            *otherwise ^= !strcmp(direction, "NE");
+            *dim = tn_dim_is_const(x) ? y : x;
+            *size = tn_dim_is_const(x) ? x->value : y->value;
+            return true;
+        }
+        if (op->code != TN_OP_reshape && op->code != TN_OP_not)
+            return false;
+        *otherwise ^= op->code == TN_OP_not;
+    }
+    return false;
+}
+
+static bool taken_branch(onnx_ctx *c, const onnx_node *n, const onnx_graph *taken);
 
 static bool branch(onnx_ctx *c, const onnx_node *n, const onnx_graph *graph, tn_block **block, tn_value ***outputs)
 {
@@ -69,9 +104,20 @@ static bool run_time_if(onnx_ctx *c, const onnx_node *n, tn_value *condition, co
 {
     tn_block *blocks[2];
     tn_value **x, **y;
-    if (!branch(c, n, yes, &blocks[0], &x) || !branch(c, n, no, &blocks[1], &y) ||
-        !same_types(c, n, x, y, yes->output.len))
+    size_t output, facts = c->b.graph->equal.len;
+    if (!branch(c, n, yes, &blocks[0], &x) || !branch(c, n, no, &blocks[1], &y))
         return false;
+    const char *wrong = difference(c, x, y, yes->output.len, &output);
+    tn_dim dim;
+    int64_t size;
+    bool otherwise;
+    if (wrong && asks_size(c, condition, &dim, &size, &otherwise)) {
+        c->b.graph->equal.len = facts; /* the branches' own: one is read anew */
+        onnx_assume_not(c, n, dim, size, "the other branch, whose results have other shapes, would be taken");
+        return taken_branch(c, n, otherwise ? yes : no);
+    }
+    if (wrong)
+        return onnx_unsupported(c, n, "output %zu %s, and the condition is known only at run time", output, wrong);
     finish(c, blocks[0], x, yes->output.len);
     finish(c, blocks[1], y, no->output.len);
     tn_op *op = tn_build(&c->b, TN_OP_if, &condition, 1, NULL, 0, blocks, 2);
@@ -90,7 +136,11 @@ bool onnx_If(onnx_ctx *c, const onnx_node *n)
         return onnx_error(c, n, "the condition must be bool");
     if (!constant_truth(c, n->input[0], &truth))
         return run_time_if(c, n, scalar(c, n->input[0]), yes, no);
-    const onnx_graph *taken = truth ? yes : no;
+    return taken_branch(c, n, truth ? yes : no);
+}
+
+static bool taken_branch(onnx_ctx *c, const onnx_node *n, const onnx_graph *taken)
+{
     tn_value **outputs = new_values(c, taken->output.len);
     if (!onnx_subgraph(c, n, taken, c->b.block, NULL, 0, outputs))
         return false;

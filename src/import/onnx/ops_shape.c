@@ -225,20 +225,6 @@ static bool only_at_run_time(onnx_ctx *c, const onnx_node *n, int i)
            !onnx_constant_tensor(c, n->input[i]);
 }
 
-/* Without axes the rank depends on which sizes are 1. One that is known only in a run is taken as another, and a run where it is 1 says so. */
-static void not_one(onnx_ctx *c, const onnx_node *n, tn_dim dim, int i)
-{
-    if (tn_dim_is_const(dim) || tn_dim_ne(c->session, dim, num(c, 1)))
-        return;
-    tn_text text = {.arena = &c->session->arena};
-    tn_text_add(&text, "%s: dimension %d (", n->op_type, i);
-    tn_text_dim(&text, dim);
-    tn_text_add(&text, ") is 1 in this run: without `axes` the result would have another rank. Give axes, or fix the size when the model is loaded");
-    /* max(d, min(2 * d, 2)) is d but for 1 */
-    tn_dim other = tn_dim_max(c->session, dim, tn_dim_min(c->session, tn_dim_mul(c->session, dim, num(c, 2)), num(c, 2)));
-    tn_require_equal(&c->b, dim, other, text.at);
-}
-
 bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
 {
     if (only_at_run_time(c, n, 1))
@@ -250,8 +236,9 @@ bool onnx_Squeeze(onnx_ctx *c, const onnx_node *n)
     bool drop[TN_MAX_RANK] = {false};
     if (!onnx_axes_of(c, n, "axes", 1, t->rank, axes, &count))
         return false;
-    for (int i = 0; i < t->rank && count < 0; i++)
-        not_one(c, n, t->dim[i], i);
+    for (int i = 0; i < t->rank && count < 0; i++) /* the rank depends on which sizes are 1: those of a run are taken as others */
+        if (!tn_dim_is(t->dim[i], 1))
+            onnx_assume_not(c, n, t->dim[i], 1, "without `axes` the result would have another rank");
     for (int i = 0; i < count; i++) {
         if (tn_dim_ne(c->session, t->dim[axes[i]], num(c, 1)))
             return onnx_error(c, n, "dimension %d is not 1 and cannot be squeezed", (int)axes[i]);
