@@ -643,9 +643,21 @@ static void largest_tile(void *context, tn_top *op)
     }
 }
 
+/* A product and a sum may be one instruction where narrow results hide that they are rounded once. */
+static bool hides_rounding(const emitter *E)
+{
+    bool hides = E->F->options->numerics != TN_NUMERICS_STRICT;
+    for (size_t i = 0; i < E->kernel->buffers.len; i++) {
+        const tn_tbuffer *b = &E->kernel->buffers.at[i];
+        hides &= b->mode == TN_READ || !tn_is_float(b->dtype) || tn_dtype_bits(b->dtype) <= 16;
+    }
+    return hides;
+}
+
 void fuse_gpu_finish(emitter *E)
 {
     int64_t elements = 1;
+    E->kernel->contract = hides_rounding(E);
     tn_tile_straighten(E->kernel);
     tn_tile_walk(E->kernel->body, largest_tile, &elements);
     if (!tn_schedule_get(&E->kernel->schedule, "", "warps", 0))

@@ -755,6 +755,11 @@ static bool has_rings(lower *L, const tn_top *loop)
     return false;
 }
 
+bool gpu_is_fed_by_boxes(lower *L, const tn_top *op)
+{
+    return op->code == TN_T_fold ? ring_of_block(L, op->region[0]) != NULL : op->code == TN_T_for && has_rings(L, op);
+}
+
 static void fetch_fold(lower *L, tn_lbuilder *b, const tn_top *fold, gpu_boxes *x)
 {
     gpu_count_turns(L, b, fold, &x->turns);
@@ -886,7 +891,9 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
         int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
         tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
     }
+    scope computed = lower_open(L); /* what one role has computed the other does not see */
     compute(L, &in, body);
+    lower_close(L, computed);
     if (L->status != TN_OK)
         return;
     in = tn_l_in(b, roles->region[1]);

@@ -111,6 +111,7 @@ void gpu_plan_boxes(lower *L);
 /* The ring that turns with a fold which adds up a dot, NULL: none; that of a load at the top of a program, which is there for all of it. */
 gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot);
 gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);
+bool gpu_is_fed_by_boxes(lower *L, const tn_top *op); /* a loop or fold whose operands come by boxes */
 struct gpu_ring *gpu_box_turns(gpu_boxes *x);
 void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x);   /* the next turn's operands are there from here on */
 /* Done with the turn that is awaited, or with the one before it, where `also` holds (NULL: it does); then the next one is the turn. */

@@ -654,10 +654,55 @@ void gpu_op(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_give_back(L, before);
 }
 
+/* Registers of a thread that are different elements of a load: axes that no subscript names repeat. INT64_MAX: not known. */
+static int64_t words_loaded(lower *L, const tn_top *load)
+{
+    bool named[TN_TILE_RANK] = {0};
+    int axes[TN_TILE_RANK], rank = 0;
+    tn_layout layout;
+    for (int d = 0; d < load->view->rank; d++)
+        for (int i = 0; i < load->subscript[d].naxes; i++)
+            named[load->subscript[d].axis[i]] = true;
+    for (int i = 0; i < load->result->type.rank; i++)
+        if (named[i])
+            axes[rank++] = i;
+    if (!gpu_natural_layout(L, load->result, &layout))
+        return INT64_MAX;
+    layout = tn_layout_restrict(&layout, rank, axes);
+    return tn_ceildiv((int64_t)tn_layout_regs(&layout) * tn_dtype_bits(load->result->type.dtype), 32);
+}
+
+/* Short loads that stand behind a loop of products and need nothing of it are made before it, and have arrived when it ends: a bias (16384x3072x768 with GELU: 0.93
+ * to 1.0 of cuBLAS's bare product). */
+static void load_ahead(lower *L, tn_lbuilder *b, const tn_top *loop)
+{
+    enum { MOST = 32 }; /* registers of all */
+    int64_t words = 0;
+    tn_map marked = {.arena = &L->arena};
+    for (const tn_top *op = loop; op && L->status == TN_OK; op = op->next) {
+        bool known = op != loop && !lower_depends_on(op, &marked) && (tn_top_traits(op->code) & TN_T_PURE || lower_is_load(op));
+        int buffer = lower_is_load(op) ? lower_accessed(L, op) : -1;
+        if (buffer >= 0 && (L->kernel->buffers.at[buffer].mode != TN_READ || L->func->overlap))
+            known = false;
+        for (int i = 0; !known && i < op->nresults; i++)
+            *tn_map_at(&marked, TN_KEY(&op->result[i])) = (void *)op;
+        if (!known || buffer < 0 || op->code != TN_T_load || !op->view || op->result->type.rank == 0 || tn_map_get(&GPU(L)->ready, TN_KEY(op->result)))
+            continue;
+        int64_t more = words_loaded(L, op);
+        if (more > MOST - words)
+            continue;
+        words += more;
+        lower_load(L, b, op);
+    }
+}
+
 void gpu_block(lower *L, tn_lbuilder *b, const tn_tblock *block)
 {
-    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next)
+    for (const tn_top *op = block->first; op && L->status == TN_OK; op = op->next) {
+        if (gpu_is_fed_by_boxes(L, op))
+            load_ahead(L, b, op);
         gpu_op(L, b, op);
+    }
 }
 
 static void open_locals(lower *L, tn_lbuilder *b)
