@@ -1299,7 +1299,9 @@ static fold_plan plan_cpu_folds(emitter *E, int vector)
     int64_t rows = 1, columns = 1;
     if (vector >= 0) {
         bool fold = g->dim[vector].fold;
-        columns = tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256)), fold ? 65536 : 256);
+        int64_t n = extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256), width = F->options->target.vector_bits / 32;
+        bool whole = !fold && width > 0 && n > 0 && n % width == 0 && n <= 256;
+        columns = whole ? n : tn_min(pow2_ceil(n), fold ? 65536 : 256);
     }
     ask_for_tile(E, &rows, -1, &columns, vector);
     for (int at = 0; at < g->ndims; at++) {

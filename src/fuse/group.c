@@ -83,13 +83,14 @@ static int wide_operands(const tn_op *op)
     return n;
 }
 
-/* What a convolution on a GPU would read in another order than features last: copies to shared memory want neighbours. Stored once, of a constant at load. */
+/* What a convolution on a GPU would read in another order than features last, since copies to shared memory want neighbours, and the weights of a depthwise one on a CPU,
+ * where vectors want them. Stored once, of a constant at load. */
 static bool is_turned_for_convolution(const fuser *F, const tn_op *op)
 {
-    bool turned = fuse_for_gpu(F) && op->code == TN_OP_transpose, read = false;
-    for (const tn_use *use = op->result->uses; turned && use; use = use->next)
-        read |= use->user->code == TN_OP_convolution && !conv_is_depthwise(use->user);
-    return turned && read;
+    bool read = false;
+    for (const tn_use *use = op->result->uses; op->code == TN_OP_transpose && use; use = use->next)
+        read |= use->user->code == TN_OP_convolution && conv_is_depthwise(use->user) != fuse_for_gpu(F) && (fuse_for_gpu(F) || tn_operand(use->user, 1) == op->result);
+    return read;
 }
 
 static bool may_duplicate(const tn_op *op)
