@@ -934,10 +934,21 @@ static bool is_wide(fuser *F, const group *g, const location *l, const fmap *m)
     return moving > 1;
 }
 
+/* How often an access is made for one element of the result: what a window reads counts once for each of its places. */
+static int64_t times_read(fuser *F, const group *g, const location *l, const fmap *m)
+{
+    int64_t times = 1;
+    for (int j = 0; j < g->ndims; j++)
+        if (g->dim[j].fold && tn_dim_is_const(g->dim[j].extent) && !tn_dim_is(fuse_total_stride(F, l, m, j), 0))
+            times = tn_min(times * tn_max(g->dim[j].extent->value, 1), FUSE_ARGS);
+    return times;
+}
+
 static void vote(void *context, fuser *F, const location *l, const fmap *m, bool store)
 {
     stride_votes *v = context;
-    int weight = fuse_for_gpu(F) && is_wide(F, v->g, l, m) ? FUSE_ARGS : 1;
+    bool gpu = fuse_for_gpu(F);
+    int weight = gpu && is_wide(F, v->g, l, m) ? FUSE_ARGS : !gpu && v->g->windowed && !store ? (int)times_read(F, v->g, l, m) : 1;
     for (int j = 0; j < v->g->ndims; j++)
         if (!v->g->dim[j].absorbed && !tn_dim_is(v->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1)) {
             v->unit[j] += weight;
