@@ -230,7 +230,7 @@ LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op)
 
 /* ---- programs ---- */
 
-void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
+LLVMValueRef tn_emit_gpu_grid(tn_emitter *e, const tn_lop *op, LLVMValueRef *lo, LLVMValueRef *step)
 {
     LLVMBuilderRef b = e->builder;
     LLVMValueRef number = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x"), count = special_register(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
@@ -239,6 +239,13 @@ void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
         number = LLVMBuildAdd(b, number, LLVMBuildMul(b, instance, count, ""), "");
         count = LLVMBuildMul(b, count, tn_emit_int(LLVMTypeOf(count), e->role->instances), "");
     }
-    *lo = LLVMBuildAdd(b, *lo, LLVMBuildMul(b, number, *step, ""), "");
-    *step = LLVMBuildMul(b, *step, count, "");
+    LLVMValueRef one = *step, mine = LLVMBuildMul(b, number, one, "");
+    *lo = LLVMBuildAdd(b, *lo, mine, "");
+    *step = LLVMBuildMul(b, one, count, "");
+    if (!op->turned)
+        return NULL;
+    /* From c of a round to n - 1 - c of the next one, and so on: steps of 2 (n - c) - 1 and 2 c + 1 in turns. What a round that is not full lacks is behind the end. */
+    LLVMValueRef both = LLVMBuildShl(b, *step, tn_emit_int(LLVMTypeOf(*step), 1), "");
+    *step = LLVMBuildSub(b, LLVMBuildSub(b, both, LLVMBuildShl(b, mine, tn_emit_int(LLVMTypeOf(mine), 1), ""), ""), one, "");
+    return both;
 }

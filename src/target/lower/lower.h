@@ -57,6 +57,12 @@ typedef struct axis_bound {
 
 typedef struct lower lower;
 
+/* Programs of a coordinate's largest values (`last`) or smallest ones have most to do, and come first. */
+typedef struct lower_longest {
+    const tn_tvalue *coordinate; /* of the grid; NULL: programs go in order */
+    bool last;
+} lower_longest;
+
 /* What a target does its own way while an element is computed. */
 typedef struct lower_target {
     const char *name; /* in diagnostics */
@@ -90,6 +96,7 @@ struct lower {
     const tn_top *sink;          /* a store by view whose nest is open, of an element that may be any number where its view ends: selects by that bound go. NULL: none */
     tn_lvalue *const *sink_index; /* where in its tile */
     TN_VEC(const tn_guard *) granted; /* those that hold where code is made now: an `if` asked before */
+    lower_longest longest;
     tn_status status; /* the first failure; lowering stops soon after */
 };
 
