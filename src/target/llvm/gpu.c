@@ -245,7 +245,8 @@ LLVMValueRef tn_emit_gpu_grid(tn_emitter *e, const tn_lop *op, LLVMValueRef *lo,
     if (!op->turned)
         return NULL;
     /* From c of a round to n - 1 - c of the next one, and so on: steps of 2 (n - c) - 1 and 2 c + 1 in turns. What a round that is not full lacks is behind the end. */
-    LLVMValueRef both = LLVMBuildShl(b, *step, tn_emit_int(LLVMTypeOf(*step), 1), "");
-    *step = LLVMBuildSub(b, LLVMBuildSub(b, both, LLVMBuildShl(b, mine, tn_emit_int(LLVMTypeOf(mine), 1), ""), ""), one, "");
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1); /* the role that copies has few registers */
+    LLVMValueRef two = tn_emit_int(i32, 2), both = LLVMBuildMul(b, LLVMBuildTrunc(b, *step, i32, ""), two, ""), twice = LLVMBuildMul(b, LLVMBuildTrunc(b, mine, i32, ""), two, "");
+    *step = LLVMBuildSub(b, LLVMBuildSub(b, both, twice, ""), LLVMBuildTrunc(b, one, i32, ""), "");
     return both;
 }

@@ -190,13 +190,13 @@ static void emit_for(tn_emitter *e, const tn_lop *op)
     LLVMPositionBuilderAtEnd(b, body);
     LLVMValueRef index = LLVMBuildPhi(b, LLVMTypeOf(lo), block->arg->name ? block->arg->name : "");
     e->values[block->arg->id] = index;
-    LLVMValueRef grows = both ? LLVMBuildPhi(b, LLVMTypeOf(lo), "") : step;
+    LLVMValueRef grows = both ? LLVMBuildPhi(b, LLVMTypeOf(step), "") : step;
     const tn_lop *around = e->loop;
     LLVMBasicBlockRef before_it = e->before;
     e->loop = op, e->before = before;
     emit_block(e, block);
     e->loop = around, e->before = before_it;
-    LLVMValueRef next = LLVMBuildNSWAdd(b, index, grows, ""), turned = both ? LLVMBuildSub(b, both, grows, "") : NULL;
+    LLVMValueRef next = LLVMBuildNSWAdd(b, index, both ? LLVMBuildZExt(b, grows, LLVMTypeOf(lo), "") : grows, ""), turned = both ? LLVMBuildSub(b, both, grows, "") : NULL;
     LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, hi, "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = tn_emit_block_after(e, "done");
     LLVMValueRef branch = LLVMBuildCondBr(b, more, body, after);
