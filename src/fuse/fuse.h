@@ -40,6 +40,7 @@ typedef struct tn_step {
     tn_kernel *kernel;
     int nargs;
     int *args;
+    tn_dim *offset;          /* KERNEL: at which element of each arg the kernel's buffer begins; NULL, of one or of all: the first */
     tn_dim dim, upper;       /* DEFINE */
     int nblocks;
     tn_steps *blocks;

@@ -118,6 +118,7 @@ typedef struct location {
 typedef struct concat_part {
     const tn_op *concat;
     tn_dim at;
+    int depth; /* of parts in parts: 1 */
 } concat_part;
 
 typedef struct fuser {
