@@ -576,14 +576,17 @@ static const char *join_one(fuser *F, const tn_op *op, const readings *r, bool (
     return otherwise;
 }
 
+/* The group walks the product's elements, one each, in whatever order its result has them: a permutation of the product's dims. */
 static bool product_joins(fuser *F, group *g, demand *d)
 {
+    bool walked[FUSE_DIMS] = {false};
     if (g->kind != GROUP_POINT || g->ndims != d->map->rank || d->map->guards || d->map->repeated || d->map->movement_only)
         return false;
     for (int i = 0; i < d->map->rank; i++) {
         int dim;
-        if (d->map->c[i].dyn || !affine_is_dim(&d->map->c[i].a, g->ndims, &dim) || dim != i)
+        if (d->map->c[i].dyn || !affine_is_dim(&d->map->c[i].a, g->ndims, &dim) || walked[dim] || !tn_dim_eq(F->session, g->dim[dim].extent, d->op->result->type.dim[i]))
             return false;
+        walked[dim] = true;
     }
     return product_demand(F, g, d);
 }

@@ -199,7 +199,7 @@ axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis)
 }
 
 /* The axis that a store's vectors walk: the one with stride 1 in memory, else the last. */
-static int store_vector_axis(const lower *L, const tn_top *store)
+int lower_store_vector_axis(const lower *L, const tn_top *store)
 {
     int rank = store->operand[0]->type.rank;
     int64_t chosen = tn_schedule_get(&L->kernel->schedule, store->label, "vector-axis", -1);
@@ -418,7 +418,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lvalue *idx[TN_TILE_RANK];
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    int vector = store_vector_axis(L, op);
+    int vector = lower_store_vector_axis(L, op);
     turned t = {.n = 0};
     if (type->rank >= 2 && !lower_copies(L, op))
         find_turned(L, op, op->operand[0], vector, &t);
@@ -960,7 +960,7 @@ bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v)
     }
     turned t = {.n = 0};
     if (op->code == TN_T_store && op->operand[0]->type.rank > 0) {
-        find_turned(L, op, op->operand[0], store_vector_axis(L, op), &t);
+        find_turned(L, op, op->operand[0], lower_store_vector_axis(L, op), &t);
         for (int a = 0; a < op->operand[0]->type.rank; a++)
             nest[a] = lower_store_bound(op, a);
         return t.n == 0 && !lower_waits_for_product(L, op->operand[0]) && lower_fills(L, op->operand[0], v, nest);
