@@ -32,7 +32,8 @@ typedef struct expander {
     const tn_vector_spec *spec;
     tn_dtype stored;      /* the widest float that the function stores to its buffers; TN_NO_DTYPE: none */
     tn_dtype *rounded_to; /* by value: the narrow float that each use casts it to; TN_F32: it is used as it is */
-    uint32_t known;       /* values that there were at first; rounded_to has no others */
+    bool *seen;           /* by value: somebody gets it, or what is computed of it, in f32; NULL: that does not matter */
+    uint32_t known;       /* values that there were at first; rounded_to and seen have no others */
 } expander;
 
 /* ---- fused multiply-add without the instruction ---- */
@@ -134,6 +135,52 @@ static void note_use(void *context, tn_lop *op)
     }
 }
 
+typedef struct all_ops {
+    tn_arena *arena;
+    TN_VEC(const tn_lop *) ops;
+} all_ops;
+
+static void note_op(void *context, tn_lop *op)
+{
+    all_ops *all = context;
+    TN_PUSH(all->arena, &all->ops, op);
+}
+
+static bool is_narrow(tn_dtype dtype) { return tn_is_float(dtype) && tn_dtype_bits(dtype) < 32; }
+
+/* Who reads operand i gets it as it is: no cast to a narrow float lies between it and all that is made of it. */
+static bool is_seen_by(const bool *seen, const tn_lop *op, int i)
+{
+    const tn_lvalue *buffer = op->noperands && op->operand[0]->type.buffer ? op->operand[0] : NULL;
+    if (op->code == TN_L_cast && is_narrow(op->result->type.dtype))
+        return false;
+    if (buffer && buffer->type.space == TN_SPACE_REG && (op->code == TN_L_load || op->code == TN_L_store))
+        return op->code == TN_L_load ? seen[op->result->id] : seen[buffer->id] || i > 2;
+    return !((op->code == TN_L_fn || op->code == TN_L_cast) && op->result->type.dtype == TN_F32 && !op->nregions) || seen[op->result->id];
+}
+
+/* From what is read last on; values whose use is not found out about in a few rounds count as seen. */
+static void find_seen(expander *e)
+{
+    enum { ROUNDS = 8 };
+    all_ops all = {.arena = tn_l_arena(e->func)};
+    bool more = true;
+    tn_l_walk(e->func->body, note_op, &all);
+    e->seen = TN_NEW_ARRAY(all.arena, bool, e->known);
+    for (int round = 0; round < ROUNDS && more; round++) {
+        more = false;
+        for (size_t k = all.ops.len; k-- > 0;)
+            for (int i = 0; i < all.ops.at[k]->noperands; i++) {
+                bool *seen = &e->seen[all.ops.at[k]->operand[i]->id];
+                if (*seen || !is_seen_by(e->seen, all.ops.at[k], i))
+                    continue;
+                *seen = more = true;
+            }
+    }
+    if (more)
+        e->seen = NULL;
+}
+
 /* A result that is rounded to a narrow float at once, as if it had been computed in that; its operands are any f32. */
 static tn_lvalue *expand_rounded(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
@@ -179,10 +226,12 @@ static tn_lvalue *expand_pairs(expander *e, tn_lbuilder *b, const tn_lop *cast)
     return y ? tn_l_fn2(b, op->fn, x, y) : NULL;
 }
 
-/* In a function whose results are all narrow floats: their rounding hides what an exponential or a quotient on the way is off by. */
+/* In a function whose results are all narrow floats, or where it comes to no other result but by those: their rounding hides what an exponential or a quotient on the
+ * way is off by. */
 static tn_lvalue *expand_hidden(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
-    if (e->stored == TN_NO_DTYPE || tn_dtype_bits(e->stored) > 16)
+    bool hides = e->stored != TN_NO_DTYPE && tn_dtype_bits(e->stored) <= 16;
+    if (!hides && (!e->seen || op->result->id >= e->known || e->seen[op->result->id]))
         return NULL;
     if (op->fn == TN_S_div)
         return tn_l_gpumath(b, e->spec, TN_S_div_full, op->operand, TN_F32);
@@ -251,10 +300,12 @@ static void expand_block(expander *e, tn_lblock *block)
 
 tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options)
 {
-    expander e = {func, &options->vector, TN_NO_DTYPE, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id), func->next_id};
+    expander e = {func, &options->vector, TN_NO_DTYPE, TN_NEW_ARRAY(tn_l_arena(func), tn_dtype, func->next_id), NULL, func->next_id};
     for (uint32_t i = 0; i < func->next_id; i++)
         e.rounded_to[i] = TN_NO_DTYPE;
     tn_l_walk(func->body, note_use, &e);
+    if (e.spec->approx && tn_dtype_bits(e.stored) > 16)
+        find_seen(&e);
     tn_l_clear_scratch(func);
     expand_block(&e, func->body);
     return TN_OK;

@@ -212,6 +212,18 @@ static bool copy_async(const tn_lrun *run)
     return true;
 }
 
+static bool add_f32(const tn_lrun *run)
+{
+    int n = run->instruction->part[0].size / 4;
+    if (!run->number(run->context, run->first, 4))
+        return true;
+    uint8_t *sum = run->part(run->context, run->first, 0, 0, 4 * n, TN_TOUCH_ATOMIC);
+    const uint8_t *x = run->part(run->context, run->first, 2, 0, 4 * n, TN_TOUCH_READ);
+    for (int i = 0; sum && x && i < n; i++)
+        tn_number_store(TN_F32, sum, i, (tn_number){.f = tn_number_load(TN_F32, sum, i).f + tn_number_load(TN_F32, x, i).f});
+    return sum && x;
+}
+
 static bool copy_commit(const tn_lrun *run)
 {
     run->copies[run->first].group++;

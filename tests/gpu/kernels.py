@@ -214,15 +214,35 @@ def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.const
 
 
 @triton.jit
-def attention_delta(o_ptr, do_ptr, delta_ptr, sum_ptr, n, HEAD: tl.constexpr, BLOCK: tl.constexpr, CLEAR: tl.constexpr):
-    """Sums of o do along rows of HEAD elements; zeros for what attention_back adds up."""
+def whole_blocks(length):
+    """Rows in memory of what the way back has for each row: nothing lies at the end of a block that does not exist."""
+    return tl.cdiv(length, 128) * 128
+
+
+@triton.jit
+def sums_at(head, start, length, HEAD: tl.constexpr, BLOCK: tl.constexpr):
+    """Where sums of the rows from start on are added up, [HEAD, BLOCK / 8, 8]: of 8 rows column by column, so that lanes which hold fragments add to whole lines."""
+    d = tl.arange(0, HEAD)
+    eight = tl.arange(0, BLOCK // 8)
+    row = tl.arange(0, 8)
+    first = (head.to(tl.int64) * whole_blocks(length) + start) * HEAD
+    return first + (d[:, None, None] + eight[None, :, None] * HEAD) * 8 + row[None, None, :]
+
+
+@triton.jit
+def attention_delta(o_ptr, do_ptr, lse_ptr, row_lse_ptr, delta_ptr, sum_ptr, length, HEAD: tl.constexpr, BLOCK: tl.constexpr, CLEAR: tl.constexpr):
+    """Sums of o do along rows of HEAD elements, and lse, in rows of whole blocks: what does not exist has no weight. Zeros for what attention_back adds up."""
+    head = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    at = rows[:, None].to(tl.int64) * HEAD + tl.arange(0, HEAD)[None, :]
-    o = tl.load(o_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
-    do = tl.load(do_ptr + at, mask=rows[:, None] < n, other=0.0).to(tl.float32)
-    tl.store(delta_ptr + rows, tl.sum(o * do, axis=1), mask=rows < n)
+    d = tl.arange(0, HEAD)
+    at = (head.to(tl.int64) * length + rows[:, None]) * HEAD + d[None, :]
+    o = tl.load(o_ptr + at, mask=rows[:, None] < length, other=0.0).to(tl.float32)
+    do = tl.load(do_ptr + at, mask=rows[:, None] < length, other=0.0).to(tl.float32)
+    first = head.to(tl.int64) * whole_blocks(length)
+    tl.store(delta_ptr + first + rows, tl.sum(o * do, axis=1))
+    tl.store(row_lse_ptr + first + rows, tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf")))
     if CLEAR:
-        tl.store(sum_ptr + at, tl.zeros([BLOCK, HEAD], dtype=tl.float32), mask=rows[:, None] < n)
+        tl.store(sum_ptr + sums_at(head, tl.program_id(0) * BLOCK, length, HEAD, BLOCK), tl.zeros([HEAD, BLOCK // 8, 8], dtype=tl.float32))
 
 
 @triton.jit
@@ -247,8 +267,8 @@ def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr
         rows = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([start, 0])
         do = do_desc.load([start, 0])
-        lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
-        delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+        lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
+        delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
         p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
         if CAUSAL:
             p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
@@ -274,8 +294,8 @@ def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, 
     rows = first_row + tl.arange(0, BLOCK_M)
     q = q_desc.load([first_row, 0])
     do = do_desc.load([first_row, 0])
-    lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
-    delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+    lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
+    delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
     dq = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
     for start in range(0, tl.minimum(first_row + BLOCK_M, length) if CAUSAL else length, BLOCK_N):
         cols = start + tl.arange(0, BLOCK_N)
@@ -313,21 +333,26 @@ def attention_back(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, sum_ptr, dk_
         rows = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([start, 0])
         do = do_desc.load([start, 0])
-        lse = tl.load(lse_ptr + head * length + rows, mask=rows < length, other=float("inf"))
+        lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
         p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
         if CAUSAL:
             p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
-        delta = tl.load(delta_ptr + head * length + rows, mask=rows < length, other=0.0)
+        delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
         dv = tl.dot(p.to(do.dtype), do, dv)
         ds = (p * (tl.dot(v, do.T) - delta[None, :])).to(q.dtype)
         dq = tl.dot(k.T, ds)
         dk = tl.dot(ds, q, dk)
-        tl.atomic_add(sum_ptr + base + rows[None, :] * HEAD + d[:, None], dq, mask=rows[None, :] < length, sem="relaxed")
+        tl.atomic_add(sum_ptr + sums_at(head, start, length, HEAD, BLOCK_M), tl.reshape(dq, [HEAD, BLOCK_M // 8, 8]), sem="relaxed")
     dk_desc.store([first_key, 0], (dk * scale).to(dk_ptr.dtype.element_ty))
     dv_desc.store([first_key, 0], dv.to(dv_ptr.dtype.element_ty))
 
 
 @triton.jit
-def scaled(x_ptr, out_ptr, scale, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, (tl.load(x_ptr + at, mask=at < n) * scale).to(out_ptr.dtype.element_ty), mask=at < n)
+def turned_sums(sum_ptr, out_ptr, scale, length, HEAD: tl.constexpr, BLOCK: tl.constexpr):
+    """What attention_back has added up, as q's derivatives."""
+    head = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, HEAD)
+    x = tl.load(sum_ptr + sums_at(head, tl.program_id(0) * BLOCK, length, HEAD, BLOCK)) * scale
+    x = tl.reshape(x.to(out_ptr.dtype.element_ty), [HEAD, BLOCK])
+    tl.store(out_ptr + (head * length + rows[:, None]) * HEAD + d[None, :], tl.trans(x), mask=rows[:, None] < length)

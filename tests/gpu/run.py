@@ -306,19 +306,21 @@ class AttentionBack(Attention):
     def make(self, size, dtype):
         tensors = [random(*size, self.head, dtype=dtype) for _ in range(4)]
         out, lse = Attention.reference(self, tensors, size)
-        return tensors + [out.to(dtype), lse.float(), poisoned(*size, dtype=F32), poisoned(*size, self.head, dtype=F32)], [poisoned(*size, self.head, dtype=dtype) for _ in range(3)]
+        rows = cdiv(size[1], 128) * 128
+        kept = [poisoned(size[0], rows, dtype=F32), poisoned(size[0], rows, dtype=F32), poisoned(size[0], self.head, rows, dtype=F32)]
+        return tensors + [out.to(dtype), lse.float()] + kept, [poisoned(*size, self.head, dtype=dtype) for _ in range(3)]
 
     def launch(self, k, i, o, size, rows=(128, 128, 8), keys=None, once=False):
         """By blocks of keys and then of rows, seven products a pair of blocks; or at once, five, with q's sums in memory, in f32: `once`."""
-        q, key, value, do, out, lse, delta, sums = i
+        q, key, value, do, out, lse, row_lse, delta, sums = i
         heads, length = size
-        n, constants, common = heads * length, dict(HEAD=self.head, CAUSAL=self.causal), (q, key, value, do, lse, delta)
+        constants, common = dict(HEAD=self.head, CAUSAL=self.causal), (q, key, value, do, row_lse, delta)
         keys = keys or ((64, 128, 8) if self.head == 128 else (128, 128, 8))
-        k.attention_delta[(cdiv(n, 64),)](out, do, delta, sums, n, HEAD=self.head, BLOCK=64, CLEAR=once)
+        k.attention_delta[(delta.shape[1] // 64, heads)](out, do, lse, row_lse, delta, sums, length, HEAD=self.head, BLOCK=64, CLEAR=once)
         blocks = dict(BLOCK_M=keys[0], BLOCK_N=keys[1], num_warps=keys[2])
         if once:
             k.attention_back[(cdiv(length, keys[1]), heads)](*common, sums, *o[1:], self.scale, length, **constants, **blocks)
-            k.scaled[(cdiv(n * self.head, 4096),)](sums, o[0], self.scale, n * self.head, BLOCK=4096, num_warps=4)
+            k.turned_sums[(delta.shape[1] // 64, heads)](sums, o[0], self.scale, length, HEAD=self.head, BLOCK=64, num_warps=4)
             return
         k.attention_kv[(cdiv(length, keys[1]), heads)](*common, *o[1:], self.scale, length, **constants, **blocks)
         k.attention_q[(cdiv(length, rows[0]), heads)](*common, o[0], self.scale, length, **constants, BLOCK_M=rows[0], BLOCK_N=rows[1], num_warps=rows[2])

@@ -28,8 +28,23 @@ static int64_t gcd(int64_t a, int64_t b)
     return a; /* 0: a multiple of anything */
 }
 
-/* What divides v, an integer or pointer, at indices that are multiples of a vector's length themselves (0: anything); each: at all indices. */
-static int64_t multiple_of(const lower *L, const tn_tvalue *v, bool each, int depth)
+/* Axis of an operand that becomes `axis` of what moves or repeats it; NO_AXIS: none. */
+enum { NO_AXIS = -1, ALL_AXES = -2 };
+static int axis_behind(const tn_top *op, int axis)
+{
+    if (axis < 0 || op->code == TN_T_reshape)
+        return axis == ALL_AXES ? ALL_AXES : NO_AXIS;
+    if (op->code == TN_T_permute)
+        return op->axis[axis];
+    for (int k = 0; op->code == TN_T_broadcast && k < op->operand[0]->type.rank; k++)
+        if (op->axis[k] == axis)
+            return k;
+    return op->code == TN_T_broadcast ? NO_AXIS : axis;
+}
+
+/* What divides v, an integer or pointer, at indices that are multiples of a vector's length themselves along `axis` (NO_AXIS: none, ALL_AXES: all), any along others
+ * (0: anything). */
+static int64_t multiple_of(const lower *L, const tn_tvalue *v, int axis, int depth)
 {
     int64_t step, product;
     const tn_top *op = v->def;
@@ -39,6 +54,9 @@ static int64_t multiple_of(const lower *L, const tn_tvalue *v, bool each, int de
         int buffer = lower_root(L, v);
         return buffer >= 0 ? L->buffer[buffer]->align / ((tn_dtype_bits(v->type.dtype) + 7) / 8) : 1;
     }
+    const tn_top *loop = v->block ? v->block->parent : NULL;
+    if (!op && depth && loop && loop->code == TN_T_for && v == loop->region[0]->arg)
+        return gcd(multiple_of(L, loop->operand[0], ALL_AXES, depth - 1), multiple_of(L, loop->operand[2], ALL_AXES, depth - 1));
     if (!op || depth == 0)
         return 1;
     switch (op->code) {
@@ -47,19 +65,19 @@ static int64_t multiple_of(const lower *L, const tn_tvalue *v, bool each, int de
     case TN_T_size:
         return op->dim->multiple;
     case TN_T_range:
-        return each ? 1 : multiple_of(L, op->operand[0], false, depth - 1);
+        return axis == NO_AXIS ? 1 : multiple_of(L, op->operand[0], ALL_AXES, depth - 1);
     case TN_T_broadcast:
     case TN_T_reshape:
     case TN_T_permute:
     case TN_T_assume:
     case TN_T_cast:
-        return op->operand[0]->type.pointer || tn_is_integer(op->operand[0]->type.dtype) ? multiple_of(L, op->operand[0], each, depth - 1) : 1;
+        return op->operand[0]->type.pointer || tn_is_integer(op->operand[0]->type.dtype) ? multiple_of(L, op->operand[0], axis_behind(op, axis), depth - 1) : 1;
     case TN_T_addptr:
-        return gcd(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1));
+        return gcd(multiple_of(L, op->operand[0], axis, depth - 1), multiple_of(L, op->operand[1], axis, depth - 1));
     case TN_T_map:
         if (op->fn == TN_S_add || op->fn == TN_S_sub || op->fn == TN_S_min || op->fn == TN_S_max)
-            return gcd(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1));
-        if (op->fn == TN_S_mul && tn_mul(multiple_of(L, op->operand[0], each, depth - 1), multiple_of(L, op->operand[1], each, depth - 1), &product))
+            return gcd(multiple_of(L, op->operand[0], axis, depth - 1), multiple_of(L, op->operand[1], axis, depth - 1));
+        if (op->fn == TN_S_mul && tn_mul(multiple_of(L, op->operand[0], axis, depth - 1), multiple_of(L, op->operand[1], axis, depth - 1), &product))
             return product;
         return 1;
     default:
@@ -87,7 +105,7 @@ static lying of_view(const lower *L, const tn_top *op, const tn_ttype *type)
         if (tn_dim_is(view->stride[d], 0))
             continue;
         if (s->block || !lower_walks(s, m.axis)) /* an index that the vectors' axis does not move is one number for each of them */
-            at = multiple_of(L, s->value, !s->block, DEPTH);
+            at = multiple_of(L, s->value, s->block ? ALL_AXES : NO_AXIS, DEPTH);
         if (s->block && s->axis[0] != m.axis && type->extent[s->axis[0]].size > 1)
             at = 1;
         m.multiple = gcd(m.multiple, tn_mul(stride, at, &product) ? product : 1);
@@ -104,10 +122,18 @@ static lying of_pointer(const lower *L, const tn_top *op, const tn_ttype *type)
     for (int a = 0; a < type->rank; a++)
         if (s.along[a] == 1 && type->extent[a].size > 1)
             m.axis = a;
-    m.multiple = multiple_of(L, op->operand[0], false, DEPTH);
-    for (int a = 0; a < type->rank; a++)
-        if (a != m.axis && type->extent[a].size > 1)
-            m.multiple = s.along[a] == LOWER_UNKNOWN || s.along[a] == LOWER_UNIFORM ? 1 : gcd(m.multiple, s.along[a]);
+    m.multiple = multiple_of(L, op->operand[0], ALL_AXES, DEPTH);
+    bool known = true;
+    for (int a = 0; a < type->rank; a++) {
+        if (a == m.axis || type->extent[a].size == 1)
+            continue;
+        if (s.along[a] == LOWER_UNKNOWN || s.along[a] == LOWER_UNIFORM)
+            known = false;
+        else
+            m.multiple = gcd(m.multiple, s.along[a]);
+    }
+    if (!known)
+        m.multiple = multiple_of(L, op->operand[0], m.axis, DEPTH);
     return m;
 }
 

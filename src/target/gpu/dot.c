@@ -408,7 +408,7 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
             keep_fragments(L, b, p);
         if (o->fragments)
             continue;
-        if (!o->buffer)
+        if (!o->buffer && !gpu_is_stored_twice(L, b, p->dot, i, o))
             gpu_give_buffer(L, o, p->raw[i].width ? 2 : 1);
         if (p->raw[i].width)
             turn(L, b, p, i);
@@ -417,8 +417,10 @@ static void fill(lower *L, tn_lbuilder *b, product *p)
         if (p->group_columns)
             tn_l_machine(b, "fence_async", NULL, 0);
     }
+    if (p->operand[0].apart || p->operand[1].apart)
+        gpu_barrier(L, b);
     for (int i = 0; i < 2; i++)
-        if (!p->operand[i].width && !p->operand[i].fragments)
+        if (!p->operand[i].width && !p->operand[i].fragments && !p->operand[i].apart)
             gpu_touch_shared(L, b, p->operand[i].buffer, false);
 }
 

@@ -32,6 +32,7 @@ typedef struct gpu_operand {
     int bytes;             /* of an element */
     bool rounds;           /* to tf32, where it goes through registers */
     bool settled;          /* it lies in its buffer since before the loop */
+    bool apart;            /* barriers of its own keep its bytes apart from others' */
     tn_layout layout;      /* in which it is computed, if it goes through registers */
     int64_t width;         /* elements of one asynchronous copy; 0: it goes through registers */
     tn_layout copies;      /* of the tile whose elements are copies */
@@ -97,6 +98,7 @@ void gpu_close_dot(lower *L, tn_lbuilder *b, const gpu_product *p);          /* 
 /* late.c: the dot's products run on until somebody wants them; it has been issued. sum: of what adds it to something (NULL: nothing does); stored: it reads what
  * threads have stored. */
 bool gpu_runs_late(const lower *L, const tn_top *dot);
+bool gpu_is_stored_twice(lower *L, tn_lbuilder *b, const tn_top *dot, int number, gpu_operand *o); /* where the turn's lies, for which there are two buffers */
 void gpu_run_late(lower *L, tn_lbuilder *b, const tn_top *dot, const gpu_product *p, const tn_tvalue *sum, bool stored);
 
 /* ---- blocks.c: by multiply-adds, a block of the result a thread ------------------------------------------------------------------ */
@@ -108,7 +110,6 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
 typedef struct gpu_boxes gpu_boxes;
 /* Finds the products whose operands can be copied so; gives them shared memory, maps and mbarriers. */
 void gpu_plan_boxes(lower *L);
-void gpu_choose_order(lower *L); /* of the programs of a kernel that is persistent, in order.c: L->longest */
 /* The ring that turns with a fold which adds up a dot, NULL: none; that of a load at the top of a program, which is there for all of it. */
 gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot);
 gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);

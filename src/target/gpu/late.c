@@ -88,6 +88,11 @@ typedef struct under_way {
     bool stored;          /* it reads what threads have stored */
 } under_way;
 
+typedef struct twice {
+    const tn_tvalue *const *operand; /* its place in the dot */
+    tn_lvalue *buffer;
+} twice;
+
 struct gpu_late {
     const tn_top *loop;
     TN_VEC(under_way) products; /* in the order they were issued in */
@@ -97,12 +102,32 @@ struct gpu_late {
     tn_lbuilder behind;         /* where the turn's first product is issued */
     const tn_lop *issue;        /* the last operation of that; NULL: there is none yet */
     const tn_top *first;        /* that product */
+    TN_VEC(twice) stored;       /* operands that threads store, each into one of two buffers in turns */
+    tn_lvalue *side;            /* which one it is */
     int nleft;                  /* what a turn leaves under way: the product, the registers that the loop carries its sums in */
     const tn_top *left[LEFT];
     const place *sums[LEFT];
 };
 
-gpu_late *gpu_enter_late(lower *L, const tn_top *loop, tn_lvalue *from, tn_lvalue *to)
+/* Of an operand that threads store in each turn: room for two, so that a turn's is stored while somebody still reads the one before. Who stores the next but one has
+ * met those who read it, at the barrier behind the next one. */
+static void store_twice(lower *L, tn_lbuilder *b, gpu_late *x, const tn_top *dot, int number)
+{
+    enum { OTHER = 4 << 10 }; /* bytes for what else the loop shares */
+    bool turned;
+    tn_layout ignored;
+    gpu_operand o;
+    const tn_tvalue *from = gpu_unturned(dot->operand[number], &turned);
+    if (!from->def || from->def->block != x->loop->region[0] || tn_map_get(&GPU(L)->ready, TN_KEY(&dot->operand[number])) || !gpu_operand_of(L, dot, number, &o) ||
+        (number == 0 && gpu_fragments_of_dot(L, dot, &ignored)) || GPU(L)->shared + 2 * gpu_operand_elements(&o) * o.bytes + OTHER > gpu_most_shared(L))
+        return;
+    gpu_give_buffer(L, &o, 2);
+    gpu_touch_shared(L, b, o.buffer, true);
+    twice t = {(const tn_tvalue *const *)&dot->operand[number], o.buffer};
+    TN_PUSH(&L->arena, &x->stored, t);
+}
+
+gpu_late *gpu_enter_late(lower *L, tn_lbuilder *b, const tn_top *loop, tn_lvalue *from, tn_lvalue *to)
 {
     int dots = 0;
     for (const tn_top *op = loop->region[0]->first; op; op = op->next) {
@@ -114,7 +139,27 @@ gpu_late *gpu_enter_late(lower *L, const tn_top *loop, tn_lvalue *from, tn_lvalu
         return NULL;
     gpu_late *x = TN_NEW(&L->arena, gpu_late);
     *x = (gpu_late){.loop = loop, .ended = {.arena = &L->arena}, .from = from, .to = to};
+    for (const tn_top *op = loop->region[0]->first; op; op = op->next)
+        for (int i = 0; op->code == TN_T_dot && i < 2; i++)
+            store_twice(L, b, x, op, i);
+    if (x->stored.len)
+        x->side = tn_l_alloc(b, "side", TN_I64, TN_SPACE_REG, 1);
+    if (x->stored.len)
+        tn_l_store(b, x->side, tn_l_index(b, 0), tn_l_index(b, 0), NULL);
     return x;
+}
+
+bool gpu_is_stored_twice(lower *L, tn_lbuilder *b, const tn_top *dot, int number, gpu_operand *o)
+{
+    const gpu_late *x = GPU(L)->late;
+    for (size_t i = 0; x && i < x->stored.len; i++)
+        if (x->stored.at[i].operand == (const tn_tvalue *const *)&dot->operand[number]) {
+            o->buffer = x->stored.at[i].buffer;
+            o->stage = gpu_times(b, tn_l_load(b, x->side, tn_l_index(b, 0), 1, NULL, NULL), gpu_operand_elements(o));
+            o->apart = true;
+            return true;
+        }
+    return false;
 }
 
 bool gpu_runs_late(const lower *L, const tn_top *dot)
@@ -269,6 +314,8 @@ void gpu_end_late_turn(lower *L, tn_lbuilder *b, place *const *state)
         x->sums[x->nleft++] = state[state_of(L, x, p)];
     }
     x->products.len = 0;
+    if (x->side)
+        tn_l_store(b, x->side, tn_l_index(b, 0), tn_l_fn2(b, TN_S_sub, tn_l_index(b, 1), tn_l_load(b, x->side, tn_l_index(b, 0), 1, NULL, NULL)), NULL);
     if (!x->nleft)
         return;
     tn_lbuilder behind = x->behind;
@@ -278,6 +325,10 @@ void gpu_end_late_turn(lower *L, tn_lbuilder *b, place *const *state)
 
 void gpu_leave_late(lower *L, tn_lbuilder *b, const gpu_late *x)
 {
-    if (x && x->nleft && L->status == TN_OK)
+    if (!x || L->status != TN_OK)
+        return;
+    if (x->nleft)
         await_left(L, b, x, 0, tn_l_fn2(b, TN_S_lt, x->from, x->to));
+    for (size_t i = 0; i < x->stored.len; i++)
+        gpu_touch_shared(L, b, x->stored.at[i].buffer, true);
 }

@@ -478,7 +478,7 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         a = one;
     }
     gpu_late *outer = GPU(L)->late;
-    GPU(L)->late = ring ? NULL : gpu_enter_late(L, op, lo, hi);
+    GPU(L)->late = ring ? NULL : gpu_enter_late(L, b, op, lo, hi);
     if (!tn_l_is_const(lo, &first) || !tn_l_is_const(hi, &last) || first < last)
         lower_loop(L, b, op, lo, hi, step, &a, ring, state);
     gpu_leave_late(L, b, GPU(L)->late);
@@ -561,6 +561,23 @@ static void lower_gather(lower *L, tn_lbuilder *b, const tn_top *op)
     gpu_keep(L, b, op->result);
 }
 
+/* A tile in registers stays there under another shape. False: it is none, or can't. */
+static bool rename_registers(lower *L, const tn_top *op)
+{
+    const tn_ttype *type = &op->result->type;
+    const place *from = tn_map_get(&L->places, TN_KEY(op->operand[0]));
+    tn_layout layout;
+    if (!from || !from->held || from->held->once || from->present || !tn_layout_reshape(&from->held->layout, type, &layout))
+        return false;
+    place *to = tn_memdup(&L->arena, from, sizeof *from);
+    to->held = tn_memdup(&L->arena, from->held, sizeof *from->held);
+    to->held->layout = layout;
+    to->buffer = NULL;
+    lower_set_place(L, op->result, to);
+    TN_PUSH(&L->arena, &GPU(L)->made, op->result);
+    return true;
+}
+
 static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     b->line = op->loc.line;
@@ -624,6 +641,10 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         return;
     case TN_T_yield:
         return;
+    case TN_T_reshape:
+        if (rename_registers(L, op))
+            return;
+        /* fall through */
     default:
         if (!(tn_top_traits(op->code) & TN_T_PURE) || op->nregions)
             gpu_refuse(L, op, NULL);
@@ -739,8 +760,6 @@ static void all_programs(lower *L, tn_lbuilder *b)
     tn_tile_walk(L->kernel->body, gpu_issue_early, L);
     gpu_survey(L);
     gpu_plan_boxes(L);
-    if (g->boxes.len)
-        gpu_choose_order(L);
     if (g->boxes.len)
         gpu_programs_by_roles(L, b, lower_body);
     else

@@ -38,6 +38,7 @@ typedef struct touch {
     int buffer;        /* of the kernel, LOWER_MEMORY; GPU_SHARED */
     int64_t at, bytes; /* shared */
     bool write;
+    bool adds;         /* by the memory itself, in whatever order */
     const tn_top *op;  /* global: by what */
     const tn_layout *layout; /* which threads touch what; NULL: not known */
 } touch;
@@ -163,7 +164,7 @@ bool gpu_is_free(const tn_tvalue *v, const tn_top *loop, int *budget);
 void gpu_issue_early(void *context, tn_top *loop);
 /* Around a loop whose products run late; NULL: they do not. from, to: its range. */
 typedef struct gpu_late gpu_late;
-gpu_late *gpu_enter_late(lower *L, const tn_top *loop, tn_lvalue *from, tn_lvalue *to);
+gpu_late *gpu_enter_late(lower *L, tn_lbuilder *b, const tn_top *loop, tn_lvalue *from, tn_lvalue *to);
 void gpu_leave_late(lower *L, tn_lbuilder *b, const gpu_late *x);
 /* Around a turn of it, before the state becomes what the turn gives. */
 void gpu_start_late_turn(lower *L, tn_lvalue *index);
@@ -239,6 +240,7 @@ void gpu_put(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *at, tn_lvalue *x, tn_
 /* Before this thread touches a buffer of the CTA, or of the kernel: a barrier if that is needed. */
 void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool write);
 void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write); /* layout: of its tile; NULL: not known */
+void gpu_touch_sums(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout); /* the same of what the memory adds to, whoever else does */
 /* What is passed on to other programs, or was by them: a barrier after all that threads have touched before it, and before what they touch after it. */
 void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after);
 /* What the nest that is being prepared loads may be what another thread stores in it, by `op` in this layout. */

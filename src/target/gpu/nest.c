@@ -120,7 +120,7 @@ static bool is_constant(const lower *L, int buffer) { return buffer >= 0 && L->k
 
 static bool conflict(const lower *L, const touch *a, const touch *b, bool same_turn)
 {
-    if (!a->write && !b->write)
+    if ((!a->write && !b->write) || (a->adds && b->adds))
         return false;
     if ((a->buffer == GPU_SHARED) != (b->buffer == GPU_SHARED))
         return false;
@@ -178,13 +178,21 @@ void gpu_touch_shared(lower *L, tn_lbuilder *b, const tn_lvalue *buffer, bool wr
     touch_soon(L, b, &t);
 }
 
+static void touch_global(lower *L, tn_lbuilder *b, const touch *by)
+{
+    touch t = *by;
+    t.layout = t.layout ? tn_memdup(&L->arena, t.layout, sizeof *t.layout) : NULL;
+    touch_soon(L, b, &t);
+}
+
 void gpu_touch_global(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout, bool write)
 {
-    tn_layout *mine = layout ? TN_NEW(&L->arena, tn_layout) : NULL;
-    touch t = {.buffer = buffer, .write = write, .op = op, .layout = mine};
-    if (mine)
-        *mine = *layout;
-    touch_soon(L, b, &t);
+    touch_global(L, b, &(touch){.buffer = buffer, .write = write, .op = op, .layout = layout});
+}
+
+void gpu_touch_sums(lower *L, tn_lbuilder *b, int buffer, const tn_top *op, const tn_layout *layout)
+{
+    touch_global(L, b, &(touch){.buffer = buffer, .write = true, .adds = true, .op = op, .layout = layout});
 }
 
 void gpu_order(lower *L, tn_lbuilder *b, bool before, bool after)

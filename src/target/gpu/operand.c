@@ -232,7 +232,8 @@ static void store_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, const 
     nest n;
     if (o->rounds)
         gpu_round(b, p->held->regs, tn_layout_regs(layout));
-    gpu_touch_shared(L, b, o->buffer, true);
+    if (!o->apart)
+        gpu_touch_shared(L, b, o->buffer, true);
     tn_lbuilder in = *b;
     gpu_open(L, &in, layout, &n);
     const walk *first = n.nwalks ? &n.walk[0] : NULL;
