@@ -104,6 +104,64 @@ static bool runs_at_load(const emitter *E)
     return !reads_size(k->body);
 }
 
+/* The element at which all views of a parameter begin; NULL: the first, or they differ, or what a guard hides may lie before the buffer. A GPU's buffers begin at
+ * multiples of a vector. */
+static tn_dim common_offset(const emitter *E, int parameter)
+{
+    enum { GPU_ALIGN = 64 };
+    int bits = tn_dtype_bits(E->kernel->buffers.at[parameter].dtype);
+    tn_dim offset = NULL;
+    for (size_t i = 0; i < E->kernel->views.len; i++) {
+        const tn_view *v = E->kernel->views.at[i];
+        if (v->buffer != parameter)
+            continue;
+        if (v->nguards || (offset && v->offset != offset))
+            return NULL;
+        offset = v->offset;
+    }
+    if (!offset || tn_dim_is(offset, 0) || offset->lo < 0 || bits % 8 || (fuse_for_gpu(E->F) && offset->multiple * (bits / 8) % GPU_ALIGN))
+        return NULL;
+    return offset;
+}
+
+/* Elements from the beginning of the parameter's views to their end; NULL: not known. */
+static tn_dim elements_of_views(const emitter *E, int parameter)
+{
+    tn_session *s = E->F->session;
+    tn_dim one = tn_dim_const(s, 1), most = NULL;
+    for (size_t i = 0; i < E->kernel->views.len; i++) {
+        const tn_view *v = E->kernel->views.at[i];
+        tn_dim elements = one;
+        if (v->buffer != parameter)
+            continue;
+        for (int d = 0; d < v->rank; d++) {
+            if (v->stride[d]->lo < 0 || v->nguards || v->panel)
+                return NULL;
+            elements = tn_dim_add(s, elements, tn_dim_mul(s, v->stride[d], tn_dim_sub(s, v->shape[d], one)));
+        }
+        most = most ? tn_dim_max(s, most, elements) : elements;
+    }
+    return most && (!tn_dim_is_const(most) || most->value > 0) ? most : NULL;
+}
+
+/* The step says where a parameter begins, not the kernel: kernels that differ in nothing else (parts of a concatenation, slices) are one. */
+static void move_offsets(emitter *E, tn_step *step)
+{
+    for (int a = 0; a < E->nargs; a++) {
+        tn_dim offset = common_offset(E, a), elements = elements_of_views(E, a);
+        if (offset || elements) /* the whole, of which they see a part, may be larger for another */
+            E->kernel->buffers.at[a].elements = elements;
+        if (!offset)
+            continue;
+        if (!step->offset)
+            step->offset = TN_NEW_ARRAY(&E->F->session->arena, tn_dim, (size_t)E->nargs);
+        step->offset[a] = offset;
+        for (size_t i = 0; i < E->kernel->views.len; i++)
+            if (E->kernel->views.at[i]->buffer == a)
+                E->kernel->views.at[i]->offset = tn_dim_const(E->F->session, 0);
+    }
+}
+
 tn_step *emitter_finish(emitter *E, tn_steps *steps)
 {
     fuser *F = E->F;
@@ -121,6 +179,8 @@ tn_step *emitter_finish(emitter *E, tn_steps *steps)
     step->args = TN_NEW_ARRAY(&F->session->arena, int, (size_t)E->nargs + 1);
     memcpy(step->args, E->arg_buffer, sizeof(int) * (size_t)E->nargs);
     step->init = init;
+    if (!init)
+        move_offsets(E, step);
     for (size_t i = 0; E->g && i < E->g->demands.len; i++) {
         const tn_op *op = E->g->demands.at[i]->op;
         bool known = false;
@@ -934,10 +994,21 @@ static bool is_wide(fuser *F, const group *g, const location *l, const fmap *m)
     return moving > 1;
 }
 
+/* How often an access is made for one element of the result: what a window reads counts once for each of its places. */
+static int64_t times_read(fuser *F, const group *g, const location *l, const fmap *m)
+{
+    int64_t times = 1;
+    for (int j = 0; j < g->ndims; j++)
+        if (g->dim[j].fold && tn_dim_is_const(g->dim[j].extent) && !tn_dim_is(fuse_total_stride(F, l, m, j), 0))
+            times = tn_min(times * tn_max(g->dim[j].extent->value, 1), FUSE_ARGS);
+    return times;
+}
+
 static void vote(void *context, fuser *F, const location *l, const fmap *m, bool store)
 {
     stride_votes *v = context;
-    int weight = fuse_for_gpu(F) && is_wide(F, v->g, l, m) ? FUSE_ARGS : 1;
+    bool gpu = fuse_for_gpu(F);
+    int weight = gpu && is_wide(F, v->g, l, m) ? FUSE_ARGS : !gpu && v->g->windowed && !store ? (int)times_read(F, v->g, l, m) : 1;
     for (int j = 0; j < v->g->ndims; j++)
         if (!v->g->dim[j].absorbed && !tn_dim_is(v->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1)) {
             v->unit[j] += weight;
@@ -1299,7 +1370,9 @@ static fold_plan plan_cpu_folds(emitter *E, int vector)
     int64_t rows = 1, columns = 1;
     if (vector >= 0) {
         bool fold = g->dim[vector].fold;
-        columns = tn_min(pow2_ceil(extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256)), fold ? 65536 : 256);
+        int64_t n = extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256), width = F->options->target.vector_bits / 32;
+        bool whole = !fold && width > 0 && n > 0 && n % width == 0 && n <= 256;
+        columns = whole ? n : tn_min(pow2_ceil(n), fold ? 65536 : 256);
     }
     ask_for_tile(E, &rows, -1, &columns, vector);
     for (int at = 0; at < g->ndims; at++) {

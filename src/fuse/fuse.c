@@ -245,7 +245,7 @@ int fuse_dense_buffer(fuser *F, tn_steps *steps, const tn_value *v, const tn_op 
 static void emit_concatenation(fuser *F, tn_steps *steps, const tn_op *op)
 {
     int axis = (int)tn_attr_int(op, TN_A_dimension, 0);
-    concat_part p = {op, tn_dim_const(F->session, 0)};
+    concat_part p = {op, tn_dim_const(F->session, 0), 0};
     for (int i = 0; i < op->noperands; i++) {
         const tn_value *v = tn_operand(op, i);
         const concat_part *wanted = tn_map_get(&F->wanted, TN_KEY(v));
@@ -273,6 +273,8 @@ static void note_in_place(fuser *F, tn_step *step)
             }
         for (int in = 0; stores == 1 && in < step->nargs; in++) {
             const tn_pbuffer *a = &F->program->buffers.at[step->args[out]], *b = &F->program->buffers.at[step->args[in]];
+            if (step->offset && step->offset[out] != step->offset[in])
+                continue;
             if (k->buffers.at[in].mode != TN_READ || a->elements != b->elements || tn_dtype_bits(a->type.dtype) != tn_dtype_bits(b->type.dtype))
                 continue;
             bool same = true;
@@ -335,7 +337,7 @@ tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *o
     TN_TRY(tn_fuse_check(graph));
     memset(out, 0, sizeof *out);
     out->stands_for.arena = &session->arena;
-    if (options->target.gpu && !options->no_fusion)
+    if (!options->no_fusion)
         fuse_merge_products(session, graph->body, out);
     if (options->target.gpu)
         fuse_split_reductions(session, graph->body, &options->target);
@@ -359,6 +361,15 @@ tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *o
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------------------- */
 
+static void text_argument(tn_text *text, const tn_step *s, int a)
+{
+    tn_text_add(text, "%s #%d", a ? "," : "", s->args[a]);
+    if (!s->offset || !s->offset[a])
+        return;
+    tn_text_add(text, " from ");
+    tn_text_dim(text, s->offset[a]);
+}
+
 static void text_steps(tn_text *text, const tn_program *p, const tn_steps *steps, int indent)
 {
     static const char *const names[] = {"kernel", "copy", "define", "if", "case", "while"};
@@ -372,7 +383,7 @@ static void text_steps(tn_text *text, const tn_program *p, const tn_steps *steps
             tn_text_dim(text, s->dim);
         }
         for (int a = 0; a < s->nargs; a++)
-            tn_text_add(text, "%s #%d", a ? "," : "", s->args[a]);
+            text_argument(text, s, a);
         for (size_t o = 0; o < s->ops.len; o++)
             tn_text_add(text, "%s%s", o ? ", " : "  // ", tn_op_name(s->ops.at[o]->code));
         tn_text_add(text, "\n");

@@ -40,6 +40,7 @@ typedef struct tn_step {
     tn_kernel *kernel;
     int nargs;
     int *args;
+    tn_dim *offset;          /* KERNEL: at which element of each arg the kernel's buffer begins; NULL, of one or of all: the first */
     tn_dim dim, upper;       /* DEFINE */
     int nblocks;
     tn_steps *blocks;
@@ -97,7 +98,7 @@ typedef struct tn_fuse_options {
 
 /* Every operation that has no lowering is reported (TN_UNSUPPORTED, all in one list) before anything is built. */
 tn_status tn_fuse_check(const tn_graph *graph);
-/* May change the graph: for a GPU, large reductions to few values become two. */
+/* May change the graph: products of one operand with several constants become one; for a GPU, large reductions to few values become two. */
 tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *options, tn_program *out);
 void tn_text_program(tn_text *text, const tn_program *program); /* buffers, steps, kernels as text */
 

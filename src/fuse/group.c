@@ -83,13 +83,14 @@ static int wide_operands(const tn_op *op)
     return n;
 }
 
-/* What a convolution on a GPU would read in another order than features last: copies to shared memory want neighbours. Stored once, of a constant at load. */
+/* What a convolution on a GPU would read in another order than features last, since copies to shared memory want neighbours, and the weights of a depthwise one on a CPU,
+ * where vectors want them. Stored once, of a constant at load. */
 static bool is_turned_for_convolution(const fuser *F, const tn_op *op)
 {
-    bool turned = fuse_for_gpu(F) && op->code == TN_OP_transpose, read = false;
-    for (const tn_use *use = op->result->uses; turned && use; use = use->next)
-        read |= use->user->code == TN_OP_convolution && !conv_is_depthwise(use->user);
-    return turned && read;
+    bool read = false;
+    for (const tn_use *use = op->result->uses; op->code == TN_OP_transpose && use; use = use->next)
+        read |= use->user->code == TN_OP_convolution && conv_is_depthwise(use->user) != fuse_for_gpu(F) && (fuse_for_gpu(F) || tn_operand(use->user, 1) == op->result);
+    return read;
 }
 
 static bool may_duplicate(const tn_op *op)
@@ -575,14 +576,17 @@ static const char *join_one(fuser *F, const tn_op *op, const readings *r, bool (
     return otherwise;
 }
 
+/* The group walks the product's elements, one each, in whatever order its result has them: a permutation of the product's dims. */
 static bool product_joins(fuser *F, group *g, demand *d)
 {
+    bool walked[FUSE_DIMS] = {false};
     if (g->kind != GROUP_POINT || g->ndims != d->map->rank || d->map->guards || d->map->repeated || d->map->movement_only)
         return false;
     for (int i = 0; i < d->map->rank; i++) {
         int dim;
-        if (d->map->c[i].dyn || !affine_is_dim(&d->map->c[i].a, g->ndims, &dim) || dim != i)
+        if (d->map->c[i].dyn || !affine_is_dim(&d->map->c[i].a, g->ndims, &dim) || walked[dim] || !tn_dim_eq(F->session, g->dim[dim].extent, d->op->result->type.dim[i]))
             return false;
+        walked[dim] = true;
     }
     return product_demand(F, g, d);
 }
@@ -626,12 +630,30 @@ static bool make_root(fuser *F, const tn_op *op)
     return point_is_derived(d);
 }
 
-/* Concatenation stores each operand into its part; operands computed for it alone are computed there. */
-static bool is_in_place_part(const tn_op *concat, int i)
+/* Can all who use v besides the concatenation read it from a part? Steps want whole buffers. */
+static bool others_read_parts(const tn_value *v, const tn_op *concat)
 {
+    int times = 0;
+    for (const tn_use *u = v->uses; u; u = u->next) {
+        times += u->user == concat;
+        if (u->user->block != concat->block || u->user == concat->block->last || op_is_special(u->user))
+            return false;
+    }
+    return times == 1;
+}
+
+/* Concatenation stores each operand into its part; operands computed for it alone are computed there. So is a concatenation that others read too (a network that adds
+ * features at each layer would copy all of them each time), on a CPU, where rows may begin anywhere. */
+static bool is_in_place_part(const fuser *F, const tn_op *concat, int i)
+{
+    enum { DEEP = 200 }; /* finding the place of a part goes through all that it is in */
     const tn_value *v = tn_operand(concat, i);
-    return v->def && v->def->block == concat->block && v->def->code != TN_OP_constant && v->def->nresults == 1 && tn_has_one_use(v) &&
-           !op_is_special(v->def);
+    if (!v->def || v->def->block != concat->block || v->def->code == TN_OP_constant || v->def->nresults != 1 || op_is_special(v->def))
+        return false;
+    const concat_part *outer = tn_map_get(&F->wanted, TN_KEY(concat->result));
+    if (outer && outer->depth >= DEEP)
+        return false;
+    return tn_has_one_use(v) || (v->def->code == TN_OP_concatenate && !fuse_for_gpu(F) && !tn_map_get(&F->wanted, TN_KEY(v)) && others_read_parts(v, concat));
 }
 
 /* A concatenation of two small parts on a GPU, of which one at least is computed: a launch costs more than looking at each element for where it comes from. */
@@ -641,16 +663,17 @@ static bool is_one_kernel(const fuser *F, const tn_op *concat)
     int64_t count;
     size_t bytes;
     const tn_type *type = &concat->result->type;
-    return fuse_for_gpu(F) && !F->options->no_fusion && concat->noperands == 2 && (is_in_place_part(concat, 0) || is_in_place_part(concat, 1)) && tn_type_count(type, &count) &&
+    return fuse_for_gpu(F) && !F->options->no_fusion && concat->noperands == 2 && (is_in_place_part(F, concat, 0) || is_in_place_part(F, concat, 1)) && tn_type_count(type, &count) &&
            tn_dtype_bytes(type->dtype, count, &bytes) && bytes <= SMALL_BYTES;
 }
 
 static void want_parts(fuser *F, const tn_op *concat)
 {
     int axis = (int)tn_attr_int(concat, TN_A_dimension, 0);
-    concat_part p = {concat, tn_dim_const(F->session, 0)};
+    const concat_part *outer = tn_map_get(&F->wanted, TN_KEY(concat->result));
+    concat_part p = {concat, tn_dim_const(F->session, 0), outer ? outer->depth + 1 : 1};
     for (int i = 0; i < concat->noperands; i++) {
-        if (is_in_place_part(concat, i))
+        if (is_in_place_part(F, concat, i))
             *tn_map_at(&F->wanted, TN_KEY(tn_operand(concat, i))) = tn_memdup(F->arena, &p, sizeof p);
         p.at = tn_dim_add(F->session, p.at, tn_operand(concat, i)->type.dim[axis]);
     }

@@ -118,6 +118,7 @@ typedef struct location {
 typedef struct concat_part {
     const tn_op *concat;
     tn_dim at;
+    int depth; /* of parts in parts: 1 */
 } concat_part;
 
 typedef struct fuser {
@@ -313,7 +314,7 @@ gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts);
 int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folded, bool last, int64_t bytes);
 /* split.c: for a GPU, reductions of the block that are cut into parts. */
 void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_target *target);
-/* merge.c: for a GPU, products of one operand with several constants become one. */
+/* merge.c: products of one operand with several constants become one. */
 void fuse_merge_products(tn_session *session, tn_block *block, tn_program *program); /* says in program->stands_for which */
 void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */
 

@@ -1,5 +1,5 @@
-/* Products of one left operand with several weights, as one: the weights lie side by side (a copy, made now), and what each gave is a slice of the result. For a GPU:
- * three products that read the same rows are three launches, each with the tail of its own tiles. Only where what comes behind each is a movement of elements, which
+/* Products of one left operand with several weights, as one: the weights lie side by side (a copy, made now), and what each gave is a slice of the result.
+ * Three products that read the same rows are three launches, each with the tail of its own tiles. Only where what comes behind each is a movement of elements, which
  * slices join for free; what is computed from a product stays the epilogue of its kernel (a gate of a feed-forward block). A bias of each goes along. */
 #include "fuse/internal.h"
 

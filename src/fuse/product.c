@@ -95,9 +95,9 @@ static bool conv_demand(fuser *F, group *g, demand *d)
     l->c[layout_at(op, TN_A_lhs_layout, 'b')] = d->map->c[layout_at(op, TN_A_out_layout, 'b')];
     int group_dim = -1;
     if (groups > 1) { /* the result's feature is group * size + feature in the group */
-        int dim = of;
+        int dim;
         tn_dim features = op->result[0].type.dim[of];
-        if (g->dim[dim].extent != features || !tn_dim_is(d->map->c[of].a.base, 0) || !tn_dim_is(d->map->c[of].a.coef[dim], 1))
+        if (!affine_is_dim(&d->map->c[of].a, g->ndims, &dim) || g->dim[dim].extent != features)
             return false; /* some of the features: another number in each group */
         tn_dim size = tn_dim_floordiv(s, features, tn_dim_const(s, groups));
         fuse_split_dim(F, g, dim, tn_dim_const(s, groups), size);

@@ -609,6 +609,7 @@ tn_lop *tn_lop_clone(tn_lbuilder *b, const tn_lop *op, tn_map *values)
         to->operand[i] = mapped(values, to->operand[i]);
     to->fn = op->fn;
     to->kind = op->kind;
+    to->turned = op->turned;
     to->number = op->number;
     to->size = op->size;
     to->at = op->at;

@@ -389,6 +389,7 @@ static bool parse_loop_kind(parser *p, tn_lop *op)
     for (int kind = TN_FOR_SERIAL; kind <= TN_FOR_UNROLL; kind++)
         if (accept(p, tn_loop_kind_text((tn_loop_kind)kind)))
             op->kind = (tn_loop_kind)kind;
+    op->turned = op->kind == TN_FOR_GRID && accept(p, "turned");
     return true;
 }
 

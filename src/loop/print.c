@@ -140,7 +140,7 @@ static void print_for(printer *p, const tn_lop *op)
     const char *lo = name_of(p, op->operand[0]), *hi = name_of(p, op->operand[1]), *step = name_of(p, op->operand[2]);
     tn_text_add(p->text, " %%%s = %%%s to %%%s step %%%s", name_value(p, op->region[0]->arg), lo, hi, step);
     if (op->kind != TN_FOR_SERIAL)
-        tn_text_add(p->text, " %s", tn_loop_kind_text(op->kind));
+        tn_text_add(p->text, " %s%s", tn_loop_kind_text(op->kind), op->turned ? " turned" : "");
     print_block(p, op->region[0]);
 }
 

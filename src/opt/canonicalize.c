@@ -7,7 +7,8 @@
  *   convolution            operand and result channels-last ("b01f"), by transposes that `layout` then cancels; no
  *                          batch groups, no reversal, no dilation of the operand, no padding: those become
  *                          reshapes, `reverse` of the weights, `pad` of the operand. Depthwise ones keep padding
- *                          that is not negative: their kernels skip taps instead of reading a padded copy
+ *                          that is not negative: their kernels skip taps instead of reading a padded copy. On a CPU
+ *                          their weights become "01io": vectors hold features
  *                          For a GPU they keep padding too, which is where a row of the operand does not exist, and
  *                          weights whose innermost dimension are taps become "o01i": then what is summed up are
  *                          neighbours in memory. One with so few
@@ -234,14 +235,29 @@ static bool convolution_padding(rewriter *rw, tn_op *op)
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
-/* ---- convolutions on a GPU ---------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------------ */
 
+/* "io01" without what stands around the spatial dimensions: "01io". */
+static const char *taps_first(rewriter *rw, int spatial)
+{
+    char text[TN_MAX_RANK];
+    for (int i = 0; i < spatial; i++)
+        text[i] = (char)('0' + i);
+    text[spatial] = 'i';
+    text[spatial + 1] = 'o';
+    return tn_intern(rw->session, text, (size_t)spatial + 2);
+}
+
+/* What is read together lies together: the taps of neighbouring features on a CPU, whose vectors hold features; on a GPU what is summed up, unless nothing is. Other
+ * weights of a CPU are packed in any case. */
 static bool convolution_weights(rewriter *rw, tn_op *op)
 {
-    const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = layout_around(rw, 'o', spatial_rank(op), 'i');
+    bool depthwise = is_depthwise(op), gpu = rw->options->gpu;
+    int n = spatial_rank(op);
+    const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = depthwise ? taps_first(rw, n) : layout_around(rw, 'o', n, 'i');
     int64_t p[TN_MAX_RANK];
     char innermost = rhs[strlen(rhs) - 1];
-    if (!rw->options->gpu || innermost == 'i' || innermost == 'o' || is_depthwise(op))
+    if (depthwise == gpu || innermost == 'i' || innermost == 'o')
         return false;
     layout_permutation(rhs, last, p);
     tn_value *operands[] = {tn_operand(op, 0), tn_transpose(&rw->b, tn_operand(op, 1), p)};
@@ -249,6 +265,8 @@ static bool convolution_weights(rewriter *rw, tn_op *op)
     tn_op *made = build_like(&rw->b, op, operands, &change, 1);
     return made && rw_replace(rw, op, &made->result[0]);
 }
+
+/* ---- convolutions on a GPU ---------------------------------------------------------------------------------------- */
 
 enum { PIECE_BITS = 128 };
 

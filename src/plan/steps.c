@@ -148,6 +148,8 @@ static void find_groups(flattening *f)
             step->group = kernel_group(f, step->step->kernel);
         for (int a = 0; a < step->step->nargs && step->step->kind != TN_STEP_DEFINE; a++) {
             int group = exec->buffers[step->step->args[a]].group;
+            if (step->step->offset && step->step->offset[a])
+                group = (int)tn_max(group, dim_group(f, step->step->offset[a]));
             step->group = group > step->group ? group : step->group;
         }
     }

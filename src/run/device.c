@@ -209,7 +209,7 @@ static tn_status launch(struct tn_context *s, int index)
     if (l->programs <= 0)
         return TN_OK;
     for (int a = 0; a < step->step->nargs; a++)
-        *value++ = (uintptr_t)s->pointer[step->step->args[a]];
+        *value++ = (uintptr_t)tn_state_argument(s, index, a);
     for (int i = 0; i < kernel->nsizes; i++)
         *value++ = (uint64_t)l->sizes[i];
     tn_status status = tn_gpu_arguments(&s->gpu->exec->entry[step->kernel], s->gpu->encoded[index], s->gpu->values, l->programs, maps, s->gpu->params, &grid[0], error, sizeof error);

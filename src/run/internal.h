@@ -20,6 +20,12 @@ tn_status tn_state_bind(struct tn_context *s, const DLTensor *inputs, size_t nin
 tn_status tn_state_plan_group(struct tn_context *s, int group);
 /* Sizes, grid and scratch of one kernel step. */
 tn_status tn_state_plan_step(struct tn_context *s, int step);
+/* Where argument a of a step begins. */
+static inline void *tn_state_argument(const struct tn_context *s, int step, int a)
+{
+    char *at = s->pointer[s->exec->steps.at[step].step->args[a]];
+    return at && s->launch[step].offset ? at + s->launch[step].offset[a] : at;
+}
 /* Runs the steps of a block in order. */
 tn_status tn_state_run_block(struct tn_context *s, int block);
 

@@ -64,7 +64,7 @@ static void write_key(const struct tn_context *s, const int *steps, const sectio
         const tn_exec_step *step = &s->exec->steps.at[steps[i]];
         const tn_launch *l = &s->launch[steps[i]];
         for (int a = 0; a < step->step->nargs; a++)
-            *word++ = (uintptr_t)s->pointer[step->step->args[a]];
+            *word++ = (uintptr_t)tn_state_argument(s, steps[i], a);
         for (int k = 0; step->kernel >= 0 && k < s->exec->kernels.at[step->kernel].nsizes; k++)
             *word++ = (uint64_t)l->sizes[k];
         *word++ = step->kernel >= 0 ? (uint64_t)l->programs : (uint64_t)s->layout.bytes[step->step->args[0]];

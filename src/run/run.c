@@ -50,7 +50,7 @@ static tn_status run_kernel(struct tn_context *s, int index)
     if (!buffers)
         return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "no memory for the arguments of kernel @%s", step->name);
     for (int a = 0; a < step->step->nargs; a++)
-        buffers[a] = s->pointer[step->step->args[a]];
+        buffers[a] = tn_state_argument(s, index, a);
     int64_t grain = tn_max(1, tn_schedule_get(&kernel->tile->schedule, "", "threads-grain", 1));
     kernel_call call = {s, kernel, l->sizes, buffers, grain, l->programs};
     double wanted = l->work / share_ns;

@@ -30,6 +30,7 @@ enum { TN_DEVICE_CPU = 1, TN_DEVICE_CUDA = 2, TN_DEVICE_CUDA_HOST = 3, TN_DEVICE
 typedef struct tn_launch {
     int64_t programs;
     int64_t *sizes;
+    int64_t *offset;   /* by argument: bytes from its buffer's start; NULL: none */
     int64_t scratch;   /* bytes a worker */
     int64_t traffic;   /* bytes of all arguments: what the kernel reads and writes at least */
     double work;       /* estimated nanoseconds on one core */

@@ -32,9 +32,12 @@ static void make_arrays(struct tn_context *s)
     s->time = TN_NEW_ARRAY(arena, tn_step_time, nsteps);
     s->scratch = TN_NEW_ARRAY(arena, void *, (size_t)tn_pool_threads(s->pool));
     s->ours = TN_NEW_ARRAY(arena, bool, (size_t)exec->noutputs + 1);
-    for (size_t i = 0; i < exec->steps.len; i++)
+    for (size_t i = 0; i < exec->steps.len; i++) {
         if (exec->steps.at[i].kernel >= 0)
             s->launch[i].sizes = TN_NEW_ARRAY(arena, int64_t, (size_t)exec->kernels.at[exec->steps.at[i].kernel].nsizes + 1);
+        if (exec->steps.at[i].step->offset)
+            s->launch[i].offset = TN_NEW_ARRAY(arena, int64_t, (size_t)exec->steps.at[i].step->nargs + 1);
+    }
     forget_scratch(s);
     for (size_t b = 0; b < exec->program->buffers.len; b++)
         s->pointer[b] = (void *)(uintptr_t)exec->buffers[b].fixed;
@@ -205,6 +208,17 @@ static bool find_scratch(struct tn_context *s, int index, tn_launch *l)
     return true;
 }
 
+static bool find_offsets(const struct tn_context *s, const tn_step *step, int64_t *offset)
+{
+    for (int a = 0; offset && a < step->nargs; a++) {
+        int bytes = tn_dtype_bits(s->exec->program->buffers.at[step->args[a]].type.dtype) / 8;
+        offset[a] = 0;
+        if (step->offset[a] && (!tn_values_eval(&s->values, step->offset[a], &offset[a]) || !tn_mul(offset[a], bytes, &offset[a])))
+            return false;
+    }
+    return true;
+}
+
 static tn_status plan_launch(struct tn_context *s, int index)
 {
     const tn_exec_step *step = &s->exec->steps.at[index];
@@ -212,6 +226,8 @@ static tn_status plan_launch(struct tn_context *s, int index)
     tn_launch *l = &s->launch[index];
     for (int i = 0; i < kernel->nsizes; i++)
         l->sizes[i] = s->values.value[kernel->size[i]];
+    if (!find_offsets(s, step->step, l->offset))
+        return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: where its arguments begin overflows for these sizes", step->name);
     if (!count_programs(s, kernel->tile, &l->programs) || (!s->gpu && !find_scratch(s, step->kernel, l)))
         return tn_error(&s->session, TN_NO_MEMORY, TN_NO_LOC, "kernel @%s: its grid or scratch memory overflows for these sizes", step->name);
     l->traffic = 0;

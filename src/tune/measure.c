@@ -118,7 +118,7 @@ static tn_program *build(extract *x)
     for (size_t i = 0; i < x->steps.len; i++) {
         const tn_step *s = x->steps.at[i];
         tn_step *copy = TN_NEW(arena, tn_step);
-        *copy = (tn_step){.kind = TN_STEP_KERNEL, .kernel = s->kernel, .nargs = s->nargs, .args = TN_NEW_ARRAY(arena, int, (size_t)s->nargs + 1)};
+        *copy = (tn_step){.kind = TN_STEP_KERNEL, .kernel = s->kernel, .nargs = s->nargs, .offset = s->offset, .args = TN_NEW_ARRAY(arena, int, (size_t)s->nargs + 1)};
         for (int a = 0; a < s->nargs; a++)
             copy->args[a] = (int)(use(x, s->args[a]) - x->used.at);
         TN_PUSH(arena, &p->steps.list, copy);

@@ -41,7 +41,16 @@ COUNTS = {
     "layer_norm_operator": (lambda b: blocks.layer_norm_operator(b, "x", 96), 1),
     "softmax": (lambda b: b.op("Softmax", "x", axis=-1), 1),
     "gelu_mlp": (lambda b: blocks.gelu_mlp(b, "x", 96, 384), 2),
+    "attention_block": (lambda b: blocks.attention_block(b, "x", 96, 6), 4),
 }
+
+
+def count_kernels(path, most, target, *options):
+    options = ["--no-run", "--target", target, *options]
+    text = tenon("explain", path, *options)
+    count = int(text.splitlines()[1].split()[0])
+    assert count <= most, text
+    assert count == len(check_form(explain(path, *options))["kernels"])
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -51,11 +60,15 @@ def test_number_of_kernels(block, shape, target, tmp_path):
     build, most = COUNTS[block]
     b = blocks.Block()
     path = b.save(tmp_path / "block.onnx", shape, build(b))
-    options = ["--no-run", "--target", target] + (["--size", "s=64"] if "s" in shape else [])
-    text = tenon("explain", path, *options)
-    count = int(text.splitlines()[1].split()[0])
-    assert count <= most, text
-    assert count == len(check_form(explain(path, *options))["kernels"])
+    count_kernels(path, most, target, *(["--size", "s=64"] if "s" in shape else []))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("batch", [16, "b"], ids=["static", "symbolic"])
+def test_number_of_kernels_of_a_bottleneck(batch, target, tmp_path):
+    b = blocks.Block()
+    path = b.save(tmp_path / "block.onnx", [batch, 64, 28, 28], blocks.bottleneck(b, "x", 64, 16))
+    count_kernels(path, 4, target, "--size", "b=16") if batch == "b" else count_kernels(path, 4, target)
 
 
 # ---- the object ------------------------------------------------------------------------------------------------------------

@@ -135,3 +135,36 @@ def test_a_run_with_larger_sizes_is_refused_before_it_starts(long_lived_symbolic
     with pytest.raises(tenon_api.Error, match="memory limit is"):
         network(np.ones((3000, 64), np.float32))
     assert network(np.ones((300, 64), np.float32))[0].shape == (300, 64) # the context serves on
+
+
+# ---- parts of concatenations ------------------------------------------------------------------------------------------------------
+
+def save_growing(path, rows, layers=6):
+    """Each layer reads all features and adds some, as DenseNet does; the first have other users too."""
+    b = blocks.Block()
+    x = b.op("Relu", "x")
+    for i in range(layers):
+        new = b.op("Conv", b.op("Relu", b.op("Mul", x, b.weight(1, 8 + 4 * i, 1, 1))), b.weight(4, 8 + 4 * i, 3, 3), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+        x = b.op("Concat", x, new, axis=1)
+    return b.save(path, [rows, 8, 9, 9], b.op("ReduceMax", x, axes=[1], keepdims=0), [rows, 9, 9])
+
+
+@pytest.mark.parametrize("rows", [1, "n"])
+def test_features_that_are_added_are_not_copied(tmp_path, rows):
+    path = save_growing(tmp_path / "growing.onnx", rows)
+    sizes = [] if rows == 1 else ["--size=n=3"]
+    report = json.loads(tenon("explain", path, "--no-run", "--json", *sizes).stdout)
+    copies = [k for k in report["kernels"] if k["ops"] == ["concatenate"]]
+    assert len(copies) <= 1 # what the first features are copied by: others read them
+    assert "agrees" in tenon("check", path, "--threads=2", *sizes).stdout
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_equal_parts_and_slices_are_one_kernel(tmp_path, target):
+    b = blocks.Block()
+    slices = [b.op("Slice", "x", b.constant(np.array([64 * i])), b.constant(np.array([64 * i + 64])), b.constant(np.array([1]))) for i in range(8)]
+    parts = [b.op("Softmax", s, axis=-1) for s in slices]
+    path = b.save(tmp_path / "parts.onnx", ["n", 512], b.op("Concat", *parts, axis=1), ["n", 512])
+    loops = tenon("compile", path, "--emit=loop", f"--target={target}").stdout
+    assert loops.count("kernel @") == 1, loops
+    assert "agrees" in tenon("check", path, "--threads=2", "--size=n=5").stdout

@@ -149,6 +149,18 @@ def test_expand_to_a_shape_that_does_not_fit(tmp_path):
     assert error.value.status == "invalid"
 
 
+@pytest.mark.parametrize("shape,fits", [((3, 2), True), ((1, 2), True), ((3, 1), True), ((1, 1), True), ((5, 2), False), ((3, 0), False)])
+def test_expand_of_known_sizes(shape, fits, tmp_path):
+    """They stay what they are: what is computed from the result knows them."""
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["e"]), helper.make_node("Split", ["e"], ["a", "b", "c"], axis=0), helper.make_node("Squeeze", ["b"], ["y"])]
+    arrays = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "shape": np.array(shape, np.int64)}
+    if fits:
+        assert run(tmp_path, nodes, arrays, {"y": F32})[0].tolist() == [2, 3]
+    else:
+        with pytest.raises(Error, match="of the input is neither 1 nor what the shape says"):
+            run(tmp_path, nodes, arrays, {"y": F32})
+
+
 @pytest.mark.parametrize("sizes", [(2, 3), (0, 3)])
 def test_squeeze_without_axes_takes_sizes_of_the_run_as_others_than_1(sizes, tmp_path):
     nodes = [helper.make_node("Unsqueeze", ["x", "axis"], ["u"]), helper.make_node("Squeeze", ["u"], ["y"])]
@@ -212,3 +224,25 @@ def test_branches_of_other_shapes_that_a_size_decides(flip, tmp_path):
         run_symbolic(tmp_path, nodes, {"x": thin}, {"y": F32}, constants)
     y, = run_symbolic(tmp_path, nodes, {"x": thin}, {"y": F32}, constants, fixed={"x_1": 1})
     assert y.shape == (2, 4)
+
+
+@pytest.mark.parametrize("sizes,axis,dtype", [((200_001,), 0, np.int64), ((3, 4097), -1, np.float32), ((65, 2), 0, np.int32), ((2, 0, 3), 1, np.float32), ((1,), 0, np.int32), ((5000,), 0, np.float16)])
+@pytest.mark.parametrize("attributes", [{}, {"exclusive": 1, "reverse": 1}])
+def test_running_sums_of_any_length(sizes, axis, dtype, attributes, tmp_path):
+    """In blocks of 64, and blocks of blocks: the work grows as the length does."""
+    x = np.random.default_rng(0).integers(0, 9, sizes)
+    expected = np.flip(np.cumsum(np.flip(x, axis), axis), axis) - x if attributes else np.cumsum(x, axis)
+    x = (x * (2.0**-9 if dtype == np.float16 else 1)).astype(dtype)
+    expected = (expected * (2.0**-9 if dtype == np.float16 else 1)).astype(dtype)
+    for run_as in (run, run_symbolic):
+        y, = run_as(tmp_path, [helper.make_node("CumSum", ["x", "axis"], ["y"], **attributes)], {"x": x}, {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))},
+                    {"axis": np.array(axis, np.int64)})
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_many_elements_are_sorted_out(tmp_path):
+    x = np.random.default_rng(0).integers(-500, 500, 200_000).astype(np.float32)
+    node = helper.make_node("Unique", ["x"], ["y", "f", "i", "c"])
+    found = run_symbolic(tmp_path, [node], {"x": x}, {"y": F32, "f": I64, "i": I64, "c": I64})
+    for y, expected in zip(found, np.unique(x, return_index=True, return_inverse=True, return_counts=True)):
+        np.testing.assert_array_equal(y, expected)

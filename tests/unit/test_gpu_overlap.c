@@ -97,8 +97,53 @@ static void test_declined(void **state)
     check(&small, "%h = mul %dots, %dots : $M x #N x f32\n    %hh = add %h, %a0 : $M x #N x f32\n    %scores = select %ok, %hh, %far : $M x #N x f32", FUSED, false, 1);
 }
 
+/* Products of as many turns as a program has blocks before it, of several heads. */
+static const char *const triangle =
+    "kernel @triangle(%q: bf16[h*q*64] read align 16, %k: bf16[h*64*q] read align 16, %y: f32[h*q*64] write) grid(%a : h by 1, %p : q by 64) {\n"
+    "  view %Q = %q : [h, q, 64] strides [64*q, 64, 1]\n  view %K = %k : [h, 64, q] strides [64*q, 1, 64]\n  view %Y = %y : [h, q, 64] strides [64*q, 64, 1]\n"
+    "  %zero = const 0 : i64\n  %step = const 64 : i64\n  %s = size q : i64\n  %left = sub %s, %p : i64\n  %next = add %p, %step : i64\n  %none = const 0 : 64 x 64 x f32\n"
+    "  %qt = load %Q[%a, %p + @0, %zero + @1] : 64 x 64 x bf16\n"
+    "  %sum = for (%j = #L by %step) carry (%s0 = %none: 64 x 64 x f32) : 64 x 64 x f32 {\n"
+    "    %kt = load %K[%a, %zero + @0, %j + @1] : 64 x 64 x bf16\n    %d = dot %qt, %kt : 64 x 64 x f32\n    %s1 = add %s0, %d : 64 x 64 x f32\n    yield %s1\n  }\n"
+    "  store %Y[%a, %p + @0, %zero + @1], %sum\n}#E\n";
+
+/* order: what the remarks say of it. Few heads, one more than are one band, and bands of which the last is not full; rows that end in a block. */
+static void check_order(const char *turns, const char *end, const char *order, int64_t heads, int64_t rows)
+{
+    tn_arena arena = {0};
+    const char *text = triangle;
+    const char *const by[][2] = {{"#L", turns}, {"#E", end}};
+    for (size_t i = 0; i < TN_COUNT(by); i++) {
+        const char *at = strstr(text, by[i][0]);
+        text = tn_format(&arena, "%.*s%s%s", (int)(at - text), text, by[i][1], at + 2);
+    }
+    variant v = {.size = {{"h", heads}, {"q", rows}}};
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, &v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", 4);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    assert_true(order ? strstr(func->remarks, order) != NULL : strstr(func->remarks, "coordinates first") == NULL);
+    free_test_session(session);
+    assert_int_equal(check_gpu_kernel(text, &v, 4, (uint64_t)(heads + rows)), TN_OK);
+    tn_arena_free(&arena);
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    check_order("%zero to %next", "", "programs of the largest coordinates first", 1, 320);
+    check_order("%zero to %next", "", "programs of the largest coordinates first", 3, 200);
+    check_order("%zero to %next", "", "programs of the largest coordinates first", 65, 128);
+    check_order("%p to %s", "", "programs of the smallest coordinates first", 70, 100);
+    check_order("%zero to %left", "", "programs of the smallest coordinates first", 2, 192);
+    check_order("%zero to %s", "", NULL, 2, 192);
+    check_order("%p to %next", "", NULL, 2, 192);
+    check_order("%zero to %next", " schedule { set longest = 0 }", NULL, 2, 192);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_spellings), cmocka_unit_test(test_declined)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_spellings), cmocka_unit_test(test_declined), cmocka_unit_test(test_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

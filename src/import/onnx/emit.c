@@ -499,27 +499,61 @@ tn_value *emit_window(onnx_ctx *c, tn_opcode combine, tn_value *x, const tn_dim 
 
 /* Known length: log2(n) steps, each adding the array moved by 1, 2, 4, … (Hillis and Steele, 1986). Unknown: one window
  * a position. */
-tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
+/* Each element by itself from the first on: fine where they are few. */
+static tn_value *scan_by_window(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
 {
-    if (!x)
-        return NULL;
-    tn_dim length = x->type.dim[axis], low[TN_MAX_RANK], high[TN_MAX_RANK], window[TN_MAX_RANK];
+    tn_dim low[TN_MAX_RANK], high[TN_MAX_RANK], window[TN_MAX_RANK];
     for (int i = 0; i < x->type.rank; i++) {
         low[i] = high[i] = emit_dim(c, 0);
         window[i] = emit_dim(c, 1);
     }
-    if (!tn_dim_is_const(length)) {
-        window[axis] = tn_dim_max(c->session, length, emit_dim(c, 1));
-        low[axis] = tn_dim_sub(c->session, window[axis], emit_dim(c, 1));
-        return emit_window(c, combine, x, window, NULL, NULL, low, high);
+    window[axis] = tn_dim_max(c->session, x->type.dim[axis], emit_dim(c, 1));
+    low[axis] = tn_dim_sub(c->session, window[axis], emit_dim(c, 1));
+    return emit_window(c, combine, x, window, NULL, NULL, low, high);
+}
+
+enum { SCAN_BLOCK = 64, SCAN_LEVELS = 3 };
+
+/* Blocks by themselves; then what stands before each block, which is the scan of the blocks' last elements: n * SCAN_BLOCK operations a level. */
+static tn_value *scan_by_blocks(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis, int levels)
+{
+    tn_session *s = c->session;
+    int rank = x->type.rank;
+    tn_dim length = x->type.dim[axis], block = emit_dim(c, SCAN_BLOCK);
+    if (length->hi <= SCAN_BLOCK || levels == 0 || rank == TN_MAX_RANK)
+        return scan_by_window(c, combine, x, axis);
+    tn_value *fill = emit_identity(c, combine, x->type.dtype);
+    tn_dim blocks = tn_dim_ceildiv(s, length, block), whole = tn_dim_mul(s, blocks, block), low[TN_MAX_RANK], high[TN_MAX_RANK], split[TN_MAX_RANK];
+    int64_t others[TN_MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        low[i] = high[i] = emit_dim(c, 0);
+        split[i < axis ? i : i + 1] = x->type.dim[i];
+        others[i] = i <= axis ? i : i + 1;
     }
-    for (int64_t step = 1; step < length->value; step *= 2) {
-        low[axis] = emit_dim(c, step);
-        high[axis] = emit_dim(c, -step);
-        x = tn_binary(&c->b, combine, x,
-                      emit_pad_zero(c, x, low, high, emit_identity(c, combine, x ? x->type.dtype : TN_F32)));
-    }
-    return x;
+    high[axis] = tn_dim_sub(s, whole, length);
+    split[axis] = blocks, split[axis + 1] = block;
+    tn_value *inner = tn_reshape(&c->b, emit_pad_zero(c, x, low, high, fill), split, rank + 1);
+    inner = inner ? scan_by_window(c, combine, inner, axis + 1) : NULL;
+    tn_value *last = emit_slice_axis(c, inner, axis + 1, emit_dim(c, SCAN_BLOCK - 1), block, 1);
+    tn_dim dims[TN_MAX_RANK];
+    memcpy(dims, x->type.dim, sizeof dims);
+    dims[axis] = blocks;
+    last = last ? tn_reshape(&c->b, last, dims, rank) : NULL;
+    tn_value *before = last ? scan_by_blocks(c, combine, last, axis, levels - 1) : NULL;
+    low[axis] = emit_dim(c, 1), high[axis] = emit_dim(c, -1);
+    before = emit_broadcast(c, before ? emit_pad_zero(c, before, low, high, fill) : NULL, split, rank + 1, others, rank);
+    tn_value *y = before && inner ? tn_binary(&c->b, combine, before, inner) : NULL;
+    dims[axis] = whole;
+    return y ? emit_slice_axis(c, tn_reshape(&c->b, y, dims, rank), axis, emit_dim(c, 0), length, 1) : NULL;
+}
+
+tn_value *emit_scan(onnx_ctx *c, tn_opcode combine, tn_value *x, int axis)
+{
+    if (!x)
+        return NULL;
+    tn_dtype dtype = x->type.dtype, wide = emit_sum_type(dtype);
+    x = scan_by_blocks(c, combine, tn_convert(&c->b, x, wide), axis, SCAN_LEVELS - 1);
+    return x ? tn_convert(&c->b, x, dtype) : NULL;
 }
 
 /* ---- products

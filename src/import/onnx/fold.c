@@ -190,6 +190,9 @@ void onnx_sweep(tn_block *block)
         sweep_values(block);
         tn_map seen = {.arena = &block->graph->session->arena};
         mark_symbols(block, &seen);
+        for (size_t i = 0; i < block->graph->equal.len; i++)
+            if (block->graph->equal.at[i].why) /* no operation says it */
+                mark_dims((tn_dim[]){block->graph->equal.at[i].a, block->graph->equal.at[i].b}, 2, &seen);
         more = sweep_births(block, &seen);
     }
     sweep_values(block);

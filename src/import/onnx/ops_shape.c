@@ -582,6 +582,13 @@ bool onnx_Slice(onnx_ctx *c, const onnx_node *n)
 /* ---- Expand, Tile, Pad
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* One of two differences must be 0, or the sizes do not go together. */
+static void require_product(onnx_ctx *c, const onnx_node *n, int axis, tn_dim x, tn_dim y)
+{
+    tn_session *s = c->session;
+    tn_require_equal(&c->b, tn_dim_mul(s, x, y), num(c, 0), tn_format(&s->arena, "%s: dimension %d of the input is neither 1 nor what the shape says", n->op_type, axis));
+}
+
 /* One axis of x to a size that the run tells. *size: what it becomes, to where x has 1, else x's own. The elements are taken by their index: which of
  * the two it is, is not known. */
 static tn_value *expand_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int axis, tn_dim to, tn_dim *size)
@@ -590,8 +597,7 @@ static tn_value *expand_axis(onnx_ctx *c, const onnx_node *n, tn_value *x, int a
     tn_dim have = x->type.dim[axis], one = num(c, 1), least = tn_dim_min(s, have, to);
     /* have * to / the smaller one, if that is not 0: the other where one is 1, both where they are equal, 0 where one is */
     *size = tn_dim_floordiv(s, tn_dim_mul(s, have, to), tn_dim_max(s, least, one));
-    tn_dim wrong = tn_dim_mul(s, tn_dim_sub(s, least, one), tn_dim_sub(s, *size, least));
-    tn_require_equal(&c->b, wrong, num(c, 0), tn_format(&s->arena, "%s: dimension %d of the input is neither 1 nor what the shape says", n->op_type, axis));
+    require_product(c, n, axis, tn_dim_sub(s, least, one), tn_dim_sub(s, *size, least));
     tn_value *at = tn_iota(&c->b, TN_I64, size, 1, 0);
     return emit_take_some(c, x, emit_min(c, at, emit_size(c, tn_dim_sub(s, have, one), TN_I64)), axis);
 }
@@ -616,7 +622,11 @@ bool onnx_Expand(onnx_ctx *c, const onnx_node *n)
             return onnx_error(c, n, "dimension %d does not broadcast to the shape", j);
         if (!tn_dim_is_const(have) && tn_dim_is_const(to) && to->value != 1)
             dims[i] = to;
-        if (!tn_dim_is_const(to) && !tn_dim_is(have, 1) && !tn_dim_eq(c->session, have, to) && x)
+        if (tn_dim_is_const(to) || tn_dim_is(have, 1) || tn_dim_eq(c->session, have, to))
+            continue;
+        if (tn_dim_is_const(have)) /* it stays what it is */
+            require_product(c, n, j, tn_dim_sub(c->session, to, one), tn_dim_sub(c->session, to, have));
+        else if (x)
             x = expand_axis(c, n, x, j, to, &dims[i]);
     }
     return onnx_set_output(c, n, 0, tn_broadcast_to(&c->b, x, dims, rank));

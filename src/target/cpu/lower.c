@@ -199,7 +199,7 @@ axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis)
 }
 
 /* The axis that a store's vectors walk: the one with stride 1 in memory, else the last. */
-static int store_vector_axis(const lower *L, const tn_top *store)
+int lower_store_vector_axis(const lower *L, const tn_top *store)
 {
     int rank = store->operand[0]->type.rank;
     int64_t chosen = tn_schedule_get(&L->kernel->schedule, store->label, "vector-axis", -1);
@@ -418,7 +418,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     tn_lvalue *idx[TN_TILE_RANK];
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    int vector = store_vector_axis(L, op);
+    int vector = lower_store_vector_axis(L, op);
     turned t = {.n = 0};
     if (type->rank >= 2 && !lower_copies(L, op))
         find_turned(L, op, op->operand[0], vector, &t);
@@ -830,24 +830,19 @@ static void fold_general(lower *L, tn_lbuilder *b, const folding *f, place *cons
     lower_close(L, s);
 }
 
-/* Several vectors of the last kept axis at once: more sums in flight, and whole lines where the folded axis jumps from row to row. What does not fill a
- * block is left to fold_serial, from the returned index on. */
-static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **kept_idx, place *const *out, const axis_bound *bound,
-                              tn_lvalue *count)
+enum { FOLD_VECTORS = 4 };
+
+/* [from, to) of the last kept axis by blocks of so many vectors. */
+static void fold_vectors(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **kept_idx, place *const *out, const axis_bound *bound,
+                         int vectors, tn_lvalue *from, tn_lvalue *to)
 {
-    enum { VECTORS = 4 };
     const tn_ttype *type = &f->value[0]->type;
     int last = f->kept[f->nkept - 1];
-    int64_t width = L->machine->vector.bits / widest_bits(f), known;
-    tn_lvalue *zero = tn_l_index(b, 0);
-    if (type->extent[last].size < VECTORS * width || (tn_l_is_const(count, &known) && known < VECTORS * width))
-        return zero;
-    tn_lvalue *size = tn_l_index(b, VECTORS * width);
-    tn_lvalue *whole = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_max, count, zero), size), size);
-    tn_lop *loop = tn_l_for(b, "block", zero, whole, size, TN_FOR_SERIAL);
+    int64_t width = L->machine->vector.bits / widest_bits(f);
+    tn_lop *loop = tn_l_for(b, "block", from, to, tn_l_index(b, vectors * width), TN_FOR_SERIAL);
     tn_lbuilder at = tn_l_in(b, loop->region[0]), lane;
-    tn_lvalue *part[VECTORS][16], *l;
-    for (int v = 0; v < VECTORS; v++) {
+    tn_lvalue *part[FOLD_VECTORS][16], *l;
+    for (int v = 0; v < vectors; v++) {
         allocate_parts(&at, f, "part", TN_SPACE_REG, width, part[v]);
         l = lower_vector_loop(&at, width, &lane);
         set_identities(&lane, f, part[v], l);
@@ -860,7 +855,11 @@ static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lva
             axis_bound folded = folding_bound(L, f, i);
             idx[i] = lower_open_axis(L, &in, i, type->extent[i].size, &folded, TN_FOR_SERIAL);
         }
-    for (int v = 0; v < VECTORS; v++) {
+    /* What is there for all lanes or for none is asked once, and needs no mask. */
+    tn_lvalue *there = f->n == 1 ? lower_grant_guards(L, &in, f->value[0]) : NULL;
+    if (there)
+        in = tn_l_in(&in, tn_l_if(&in, there)->region[0]);
+    for (int v = 0; v < vectors; v++) {
         scope inner = lower_open(L);
         tn_lvalue *base = tn_l_fn2(&in, TN_S_add, loop->region[0]->arg, tn_l_index(&in, v * width));
         l = lower_vector_loop(&in, width, &lane);
@@ -872,14 +871,35 @@ static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lva
         lower_close(L, inner);
     }
     lower_close(L, s);
-    for (int v = 0; v < VECTORS; v++) {
+    for (int v = 0; v < vectors; v++) {
         tn_lvalue *base = tn_l_fn2(&at, TN_S_add, loop->region[0]->arg, tn_l_index(&at, v * width));
         l = lower_vector_loop(&at, width, &lane);
         kept_idx[f->nkept - 1] = tn_l_fn2(&lane, TN_S_add, base, l);
         for (int i = 0; i < f->n; i++)
             tn_l_store(&lane, out[i]->buffer, lower_place_offset(&lane, out[i], f->nkept, kept_idx), tn_l_load(&lane, part[v][i], l, 1, NULL, NULL), NULL);
     }
-    return whole;
+}
+
+/* Several vectors of the last kept axis at once: more sums in flight, and whole lines where the folded axis jumps from row to row. Of a length that is known, the
+ * vectors that do not fill a block are one too. What is less than a vector is left to fold_serial, from the returned index on. */
+static tn_lvalue *fold_blocks(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue **idx, tn_lvalue **kept_idx, place *const *out, const axis_bound *bound,
+                              tn_lvalue *count)
+{
+    int64_t width = L->machine->vector.bits / widest_bits(f), block = FOLD_VECTORS * width, extent = f->value[0]->type.extent[f->kept[f->nkept - 1]].size, known;
+    tn_lvalue *zero = tn_l_index(b, 0);
+    if (!tn_l_is_const(count, &known)) {
+        if (extent < block)
+            return zero;
+        tn_lvalue *size = tn_l_index(b, block), *whole = tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, tn_l_fn2(b, TN_S_max, count, zero), size), size);
+        fold_vectors(L, b, f, idx, kept_idx, out, bound, FOLD_VECTORS, zero, whole);
+        return whole;
+    }
+    int64_t blocks = known / block * block, vectors = known % block / width, end = blocks + vectors * width;
+    if (blocks)
+        fold_vectors(L, b, f, idx, kept_idx, out, bound, FOLD_VECTORS, zero, tn_l_index(b, blocks));
+    if (vectors)
+        fold_vectors(L, b, f, idx, kept_idx, out, bound, (int)vectors, tn_l_index(b, blocks), tn_l_index(b, end));
+    return tn_l_index(b, end);
 }
 
 static void lower_fold(lower *L, tn_lbuilder *b, const tn_top *op)
@@ -940,7 +960,7 @@ bool lower_nest_fills(lower *L, const tn_top *op, const tn_tvalue *v)
     }
     turned t = {.n = 0};
     if (op->code == TN_T_store && op->operand[0]->type.rank > 0) {
-        find_turned(L, op, op->operand[0], store_vector_axis(L, op), &t);
+        find_turned(L, op, op->operand[0], lower_store_vector_axis(L, op), &t);
         for (int a = 0; a < op->operand[0]->type.rank; a++)
             nest[a] = lower_store_bound(op, a);
         return t.n == 0 && !lower_waits_for_product(L, op->operand[0]) && lower_fills(L, op->operand[0], v, nest);

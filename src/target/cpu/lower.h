@@ -55,6 +55,7 @@ bool lower_copies(const lower *L, const tn_top *store); /* the nest that is bein
 void lower_materialise(lower *L, tn_lbuilder *b, const tn_tvalue *v, const place *p);
 place *lower_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const char *name);
 axis_bound lower_store_bound(const tn_top *store, int axis);
+int lower_store_vector_axis(const lower *L, const tn_top *store); /* the axis whose neighbours it stores side by side */
 axis_bound lower_value_bound(const lower *L, const tn_tvalue *v, int axis);
 /* The same bound where it is known before the fold's ranges are open, else none. */
 axis_bound lower_bound_outside(const tn_top *fold, axis_bound bound);

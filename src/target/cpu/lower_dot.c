@@ -9,6 +9,9 @@
  * A long sum is cut into strips: a panel of all of it would not stay in the cache between one block of rows and the next. Then the
  * strips are outside the blocks, and the accumulators of all rows wait in a local buffer from one strip to the next.
  *
+ * Where the store's neighbours lie along the rows (a result whose features come first), the accumulators of all rows of a panel are turned in registers, and the epilogue
+ * walks them as it is stored.
+ *
  * R and C are the machine's row (dot_rows x dot_vectors): R * C / W accumulators, C / W vectors of the right operand and one broadcast
  * must fit the registers with one to spare. The left operand is read where it lies, row by row; it needs no packing, but
  * a copy where reading an element is more than a load. */
@@ -29,6 +32,7 @@ typedef struct product {
     int64_t ahead;              /* rows of the panel that are asked for before they are used; 0: none */
     int64_t strip;              /* values of k a strip; 0: the whole sum at once */
     tn_lvalue *from, *to;       /* the strip's k */
+    bool turned;                /* the epilogue walks rows innermost */
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
     bool packed;                /* b's view is packed in panels of `columns` */
     const tn_top *store;        /* epilogue: this store; NULL: into `out` */
@@ -348,11 +352,14 @@ static void prefetch_next(lower *L, tn_lbuilder *b, const product *p, const bloc
         tn_l_prefetch(b, L->buffer[p->b->def->view->buffer], tn_l_fn2(b, TN_S_add, at, tn_l_index(b, i * line)), 2);
 }
 
-/* Where lane l of vector v of row i of the block lies in the tile: a block's own, or with strips that of all rows. */
+/* The tile has all rows' accumulators, not those of a block alone. */
+static bool holds_all_rows(const product *p) { return p->strip || p->turned; }
+
+/* Where lane l of vector v of row i of the block lies in the tile. */
 static tn_lvalue *tile_offset(tn_lbuilder *b, const product *p, tn_lvalue *m0, int64_t i, int64_t v, tn_lvalue *l)
 {
     tn_lvalue *at = tn_l_fn2(b, TN_S_add, l, tn_l_index(b, i * p->columns + v * p->width));
-    return p->strip ? tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, m0, tn_l_index(b, p->columns)), at) : at;
+    return holds_all_rows(p) ? tn_l_fn2(b, TN_S_add, tn_l_fn2(b, TN_S_mul, m0, tn_l_index(b, p->columns)), at) : at;
 }
 
 /* tile[i][j] := sum over k of a[m0 + i, k] * b[k, n0 + j], i < rows. Several k an iteration: the loop's own work would cost ports that the
@@ -480,6 +487,50 @@ static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batc
     lower_close(L, s);
 }
 
+/* Rows of the tile, in whole blocks; turned ones are taken by whole vectors too. */
+static int64_t tile_rows(const product *p)
+{
+    int64_t rows = tn_ceildiv(p->M, p->rows) * p->rows;
+    return !holds_all_rows(p) ? p->rows : p->turned ? tn_ceildiv(rows, p->width) * p->width : rows;
+}
+
+/* The epilogue of all rows of a panel, a column after the other. What lies past the last row is turned too, but not stored. */
+static void epilogue_turned(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *rows, tn_lvalue *columns, tn_lvalue *tile)
+{
+    int width = (int)p->width;
+    int64_t height = tile_rows(p);
+    tn_lvalue *across = tn_l_alloc(b, "across", p->type, TN_SPACE_LOCAL, height * p->columns), *v[16], *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1);
+    tn_lop *loop = tn_l_for(b, "m0", zero, rows, tn_l_index(b, width), TN_FOR_SERIAL);
+    tn_lbuilder in = tn_l_in(b, loop->region[0]);
+    tn_lvalue *m0 = loop->region[0]->arg;
+    loop = tn_l_for(&in, "j0", zero, columns, tn_l_index(&in, width), TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *j0 = loop->region[0]->arg;
+    for (int i = 0; i < width; i++) {
+        tn_lvalue *row = tn_l_fn2(&in, TN_S_add, m0, tn_l_index(&in, i));
+        v[i] = tn_l_load(&in, tile, tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, row, tn_l_index(&in, p->columns)), j0), width, NULL, NULL);
+    }
+    turn(&in, v, width);
+    for (int i = 0; i < width; i++) {
+        tn_lvalue *column = tn_l_fn2(&in, TN_S_add, j0, tn_l_index(&in, i));
+        tn_l_store(&in, across, tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, column, tn_l_index(&in, height)), m0), v[i], NULL);
+    }
+    scope s = lower_open(L);
+    in = *b;
+    loop = tn_l_for(&in, "j", zero, columns, one, TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&in, TN_S_add, n0, j);
+    lower_fact(L, &p->n, n);
+    loop = tn_l_for(&in, "i", zero, rows, one, TN_FOR_VECTOR);
+    in = tn_l_in(&in, loop->region[0]);
+    tn_lvalue *m = loop->region[0]->arg, *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, j, tn_l_index(&in, height)), m);
+    lower_fact(L, &p->m, m);
+    tn_lvalue *idx[3] = {batch, m, n}, **index = p->batch ? idx : idx + 1;
+    lower_memo(L, p->op->result, index, (element){tn_l_load(&in, across, at, 1, NULL, NULL), NULL});
+    lower_store_element(L, &in, p->store, index);
+    lower_close(L, s);
+}
+
 /* tile := 0, then += each strip's part, all blocks of rows for one strip before the next. */
 static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *count, tn_lvalue *tile)
 {
@@ -502,7 +553,7 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
 {
     tn_lbuilder in = *b;
     scope s = lower_open(L);
-    tn_lvalue *tile = tn_l_alloc(&in, "tile", p->type, TN_SPACE_LOCAL, (p->strip ? tn_ceildiv(p->M, p->rows) * p->rows : p->rows) * p->columns), *batch = NULL;
+    tn_lvalue *tile = tn_l_alloc(&in, "tile", p->type, TN_SPACE_LOCAL, tile_rows(p) * p->columns), *batch = NULL;
     if (p->batch) {
         axis_bound bound = p->store ? lower_store_bound(p->store, 0) : (axis_bound){NULL, NULL};
         batch = lower_open_axis(L, &in, 0, p->op->result->type.extent[0].size, &bound, TN_FOR_SERIAL);
@@ -519,11 +570,16 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
         pack_panel(L, &in, p, batch, n0, columns);
     if (p->strip)
         sum_strips(L, &in, p, batch, n0, mb, tile);
-    tn_lvalue *m0 = lower_block_loop(&in, "m0", mb, p->rows);
-    tn_lvalue *left = tn_l_fn2(&in, TN_S_sub, mb, m0);
-    if (!p->strip)
-        choose_rows(L, &in, p, left, batch, m0, n0, mb, tile);
-    epilogue(L, &in, p, batch, m0, n0, lower_block_count(&in, mb, m0, p->rows), columns, tile);
+    tn_lbuilder blocks = in;
+    if (!p->strip || !p->turned) {
+        tn_lvalue *m0 = lower_block_loop(&blocks, "m0", mb, p->rows);
+        if (!p->strip)
+            choose_rows(L, &blocks, p, tn_l_fn2(&blocks, TN_S_sub, mb, m0), batch, m0, n0, mb, tile);
+        if (!p->turned)
+            epilogue(L, &blocks, p, batch, m0, n0, lower_block_count(&blocks, mb, m0, p->rows), columns, tile);
+    }
+    if (p->turned)
+        epilogue_turned(L, &in, p, batch, n0, mb, columns, tile);
     lower_close(L, s);
 }
 
@@ -589,6 +645,7 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
         p.rows = even_rows(&p, machine);
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
     p.left = tn_map_get(&CPU(L)->operands, TN_KEY(p.a));
+    p.turned = store && p.M > 1 && p.width >= 4 && p.width <= 16 && lower_store_vector_axis(L, store) == p.batch;
     return p;
 }
 

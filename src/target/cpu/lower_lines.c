@@ -92,7 +92,7 @@ static void scan_vectors(lower *L, tn_lbuilder *b, const tn_top *op, place *cons
     const tn_ttype *type = &op->operand[0]->type;
     int axis = op->axis[0], n = op->nresults, order[MOST];
     int64_t extent = type->extent[axis].size;
-    tn_lvalue *idx[TN_TILE_RANK], *carry[TN_TILE_COMBINED], *part[TN_TILE_COMBINED], *start[TN_TILE_COMBINED], *v[TN_TILE_COMBINED], *w[TN_TILE_COMBINED];
+    tn_lvalue *idx[TN_TILE_RANK], *carry[TN_TILE_COMBINED], *part[TN_TILE_COMBINED], *start[TN_TILE_COMBINED], *v[TN_TILE_COMBINED] = {NULL}, *w[TN_TILE_COMBINED] = {NULL};
     tn_lbuilder in = *b, lane;
     scope s = lower_open(L);
     open_lines(L, &in, type, axis, idx);

@@ -110,6 +110,7 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
 typedef struct gpu_boxes gpu_boxes;
 /* Finds the products whose operands can be copied so; gives them shared memory, maps and mbarriers. */
 void gpu_plan_boxes(lower *L);
+void gpu_choose_order(lower *L); /* of the programs of a kernel that is persistent, in order.c: L->longest */
 /* The ring that turns with a fold which adds up a dot, NULL: none; that of a load at the top of a program, which is there for all of it. */
 gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot);
 gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);

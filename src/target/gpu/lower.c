@@ -761,6 +761,8 @@ static void all_programs(lower *L, tn_lbuilder *b)
     gpu_survey(L);
     gpu_plan_boxes(L);
     if (g->boxes.len)
+        gpu_choose_order(L);
+    if (g->boxes.len)
         gpu_programs_by_roles(L, b, lower_body);
     else
         lower_programs(L, b, lower_body);

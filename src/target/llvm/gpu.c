@@ -230,7 +230,7 @@ LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op)
 
 /* ---- programs ---- */
 
-void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
+LLVMValueRef tn_emit_gpu_grid(tn_emitter *e, const tn_lop *op, LLVMValueRef *lo, LLVMValueRef *step)
 {
     LLVMBuilderRef b = e->builder;
     LLVMValueRef number = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x"), count = special_register(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
@@ -239,6 +239,14 @@ void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step)
         number = LLVMBuildAdd(b, number, LLVMBuildMul(b, instance, count, ""), "");
         count = LLVMBuildMul(b, count, tn_emit_int(LLVMTypeOf(count), e->role->instances), "");
     }
-    *lo = LLVMBuildAdd(b, *lo, LLVMBuildMul(b, number, *step, ""), "");
-    *step = LLVMBuildMul(b, *step, count, "");
+    LLVMValueRef one = *step, mine = LLVMBuildMul(b, number, one, "");
+    *lo = LLVMBuildAdd(b, *lo, mine, "");
+    *step = LLVMBuildMul(b, one, count, "");
+    if (!op->turned)
+        return NULL;
+    /* From c of a round to n - 1 - c of the next one, and so on: steps of 2 (n - c) - 1 and 2 c + 1 in turns. What a round that is not full lacks is behind the end. */
+    LLVMTypeRef i32 = tn_emit_int_type(e, 32, 1); /* the role that copies has few registers */
+    LLVMValueRef two = tn_emit_int(i32, 2), both = LLVMBuildMul(b, LLVMBuildTrunc(b, *step, i32, ""), two, ""), twice = LLVMBuildMul(b, LLVMBuildTrunc(b, mine, i32, ""), two, "");
+    *step = LLVMBuildSub(b, LLVMBuildSub(b, both, twice, ""), LLVMBuildTrunc(b, one, i32, ""), "");
+    return both;
 }

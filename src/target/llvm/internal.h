@@ -111,7 +111,7 @@ LLVMValueRef tn_emit_scoped_atomic(tn_emitter *e, tn_lscope scope, const char *w
 /* gpu_machine.c: an instruction by name. */
 void tn_emit_gpu_machine(tn_emitter *e, const tn_lop *op);
 /* Makes the programs of the grid [*lo, hi) by *step those of this CTA. */
-void tn_emit_gpu_grid(tn_emitter *e, LLVMValueRef *lo, LLVMValueRef *step);
+LLVMValueRef tn_emit_gpu_grid(tn_emitter *e, const tn_lop *op, LLVMValueRef *lo, LLVMValueRef *step); /* what two steps of a loop that is `turned` are together; NULL: of others */
 /* gpu_report.c: prints a line, its values i64 or f64; ends the thread of a failed assertion, leaving its number. */
 void tn_emit_gpu_print(tn_emitter *e, LLVMValueRef format, LLVMValueRef *values, int n);
 void tn_emit_gpu_trap(tn_emitter *e, int64_t number);

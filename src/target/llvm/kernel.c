@@ -185,24 +185,26 @@ static void emit_for(tn_emitter *e, const tn_lop *op)
     LLVMBuilderRef b = e->builder;
     const tn_lblock *block = op->region[0];
     LLVMValueRef lo = tn_emit_value(e, op->operand[0]), hi = tn_emit_value(e, op->operand[1]), step = tn_emit_value(e, op->operand[2]);
-    if (op->kind == TN_FOR_GRID && e->machine->gpu)
-        tn_emit_gpu_grid(e, &lo, &step);
+    LLVMValueRef both = op->kind == TN_FOR_GRID && e->machine->gpu ? tn_emit_gpu_grid(e, op, &lo, &step) : NULL;
     LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = tn_emit_block_after(e, "loop");
     LLVMPositionBuilderAtEnd(b, body);
     LLVMValueRef index = LLVMBuildPhi(b, LLVMTypeOf(lo), block->arg->name ? block->arg->name : "");
     e->values[block->arg->id] = index;
+    LLVMValueRef grows = both ? LLVMBuildPhi(b, LLVMTypeOf(step), "") : step;
     const tn_lop *around = e->loop;
     LLVMBasicBlockRef before_it = e->before;
     e->loop = op, e->before = before;
     emit_block(e, block);
     e->loop = around, e->before = before_it;
-    LLVMValueRef next = LLVMBuildNSWAdd(b, index, step, "");
+    LLVMValueRef next = LLVMBuildNSWAdd(b, index, both ? LLVMBuildZExt(b, grows, LLVMTypeOf(lo), "") : grows, ""), turned = both ? LLVMBuildSub(b, both, grows, "") : NULL;
     LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, hi, "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = tn_emit_block_after(e, "done");
     LLVMValueRef branch = LLVMBuildCondBr(b, more, body, after);
     if (e->role && e->role_block == 1) /* copies for the other role, and may have given its registers away */
         keep_rolled(e, branch);
     LLVMAddIncoming(index, (LLVMValueRef[]){lo, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
+    if (both)
+        LLVMAddIncoming(grows, (LLVMValueRef[]){step, turned}, (LLVMBasicBlockRef[]){before, latch}, 2);
     LLVMPositionBuilderAtEnd(b, before);
     LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""), body, after);
     LLVMPositionBuilderAtEnd(b, after);

@@ -81,6 +81,9 @@ static tn_lvalue *check_subscript(lower *L, tn_lbuilder *b, const tn_top *op, in
 static tn_lvalue *check_guard(lower *L, tn_lbuilder *b, const tn_view *view, const tn_guard *g, tn_lvalue *const *index)
 {
     sum s = {.n = 0};
+    for (size_t i = 0; i < L->granted.len; i++)
+        if (L->granted.at[i] == g)
+            return NULL;
     if (!tn_dim_is(g->base, 0))
         lower_sum_add(&s, lower_dim(L, g->base));
     for (int d = 0; d < view->rank; d++)
@@ -456,7 +459,7 @@ void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element val
     *head = L->memo.len;
 }
 
-scope lower_open(const lower *L) { return (scope){L->memo.len, L->facts.len}; }
+scope lower_open(const lower *L) { return (scope){L->memo.len, L->facts.len, L->granted.len}; }
 
 void lower_close(lower *L, scope s)
 {
@@ -465,9 +468,49 @@ void lower_close(lower *L, scope s)
         *(size_t *)tn_map_get(&L->memo_head, TN_KEY(e->value)) = e->prev;
     }
     L->facts.len = s.facts;
+    L->granted.len = s.granted;
 }
 
 void lower_set_place(lower *L, const tn_tvalue *v, place *p) { *tn_map_at(&L->places, TN_KEY(v)) = p; }
+
+/* No element's place in the tile has a part in it. */
+static bool guard_is_of_tile(const tn_top *load, const tn_guard *g)
+{
+    for (int d = 0; d < load->view->rank; d++)
+        if (!tn_dim_is(g->coef[d], 0) && (load->subscript[d].block || load->subscript[d].naxes))
+            return false;
+    return true;
+}
+
+static tn_lvalue *grant_load(lower *L, tn_lbuilder *b, const tn_top *load)
+{
+    tn_lvalue *index[TN_MAX_RANK], *all = NULL;
+    for (int g = 0; g < load->view->nguards && !load->view->padded; g++) {
+        const tn_guard *guard = &load->view->guard[g];
+        if (!guard_is_of_tile(load, guard))
+            continue;
+        for (int d = 0; d < load->view->rank; d++)
+            if (!tn_dim_is(guard->coef[d], 0))
+                index[d] = lower_scalar(L, b, load->subscript[d].value);
+        all = lower_and(b, all, check_guard(L, b, load->view, guard, index));
+        TN_PUSH(&L->arena, &L->granted, guard);
+    }
+    return all;
+}
+
+tn_lvalue *lower_grant_guards(lower *L, tn_lbuilder *b, const tn_tvalue *v)
+{
+    const tn_top *op = v->def;
+    tn_lvalue *all = NULL;
+    if (!op || tn_map_get(&L->places, TN_KEY(v)) || tn_map_get(&L->scalars, TN_KEY(v)))
+        return NULL;
+    if (op->code == TN_T_load)
+        return grant_load(L, b, op);
+    if ((op->code == TN_T_map && op->fn != TN_S_select) || op->code == TN_T_cast || op->code == TN_T_bitcast)
+        for (int i = 0; i < op->noperands; i++)
+            all = lower_and(b, all, lower_grant_guards(L, b, op->operand[i]));
+    return all;
+}
 
 void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
 {

@@ -73,10 +73,42 @@ static void open_bands(lower *L, tn_lbuilder *b, int64_t height, tn_lvalue **pro
     set_coordinate(L, b, down, tn_l_fn2(b, TN_S_add, first, divide(L, b, TN_S_rem, at, there)));
 }
 
+/* The coordinate by which programs have more or less to do goes slowest; of the others bands, of which each goes through all of it, so that what the programs of a
+ * band read, which are at one place of their loops together, is not too much for the L2: 32 streams, or 64 if there are no more. */
+static void open_longest_first(lower *L, tn_lbuilder *b, tn_lvalue *program)
+{
+    enum { MOST = 64, BAND = 32 };
+    const tn_kernel *k = L->kernel;
+    const tn_trange *slow = NULL;
+    tn_dim all = tn_dim_const(L->session, 1);
+    for (size_t i = 0; i < k->grid.len; i++)
+        if (k->grid.at[i].value == L->longest.coordinate)
+            slow = &k->grid.at[i];
+        else
+            all = tn_dim_mul(L->session, all, count_of(L, &k->grid.at[i]));
+    tn_lvalue *n = lower_dim(L, count_of(L, slow)), *others = lower_dim(L, all), *first = tn_l_index(b, 0), *there = others;
+    if (!tn_dim_is_const(all) || all->value > MOST) {
+        tn_lvalue *height = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_le, others, tn_l_index(b, MOST)), others, tn_l_index(b, BAND)), *of_band = tn_l_fn2(b, TN_S_mul, n, height);
+        first = tn_l_fn2(b, TN_S_mul, divide(L, b, TN_S_div, program, of_band), height);
+        program = divide(L, b, TN_S_rem, program, of_band);
+        there = tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, others, first), height);
+    }
+    tn_lvalue *at = divide(L, b, TN_S_div, program, there), *rest = tn_l_fn2(b, TN_S_add, first, divide(L, b, TN_S_rem, program, there));
+    set_coordinate(L, b, slow, L->longest.last ? tn_l_fn2(b, TN_S_sub, tn_l_fn2(b, TN_S_sub, n, tn_l_index(b, 1)), at) : at);
+    size_t outermost = slow == &k->grid.at[0];
+    for (size_t i = k->grid.len; i-- > 0;)
+        if (&k->grid.at[i] != slow)
+            set_coordinate(L, b, &k->grid.at[i], take_digit(L, b, count_of(L, &k->grid.at[i]), i == outermost, &rest));
+}
+
 static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
 {
     const tn_kernel *k = L->kernel;
     tn_lvalue *program = loop->region[0]->arg;
+    if (L->longest.coordinate) {
+        open_longest_first(L, b, program);
+        return;
+    }
     int64_t height = tn_schedule_get(&k->schedule, "", "group", 1);
     size_t n = k->grid.len;
     if (height > 1 && n > 1 && !tn_dim_is(count_of(L, &k->grid.at[n - 1]), 1) && !tn_dim_is(count_of(L, &k->grid.at[n - 2]), 1)) {
@@ -109,6 +141,7 @@ void lower_programs(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder
     const tn_lfunc *func = L->func;
     tn_lvalue *begin = func->params.at[func->params.len - 2], *end = func->params.at[func->params.len - 1], *one = tn_l_index(&L->entry, 1);
     tn_lop *loop = tn_l_for(b, "program", begin, end, one, TN_FOR_GRID);
+    loop->turned = L->longest.coordinate;
     if (!L->entry.before)
         L->entry.before = loop;
     tn_lbuilder in = tn_l_in(b, loop->region[0]);

@@ -46,7 +46,7 @@ typedef struct memo_entry {
 } memo_entry;
 
 typedef struct scope {
-    size_t memo, facts;
+    size_t memo, facts, granted;
 } scope;
 
 /* Elements along an axis exist where start + i < limit; start NULL: everywhere in the extent. */
@@ -56,6 +56,12 @@ typedef struct axis_bound {
 } axis_bound;
 
 typedef struct lower lower;
+
+/* Programs of a coordinate's largest values (`last`) or smallest ones have most to do, and come first. */
+typedef struct lower_longest {
+    const tn_tvalue *coordinate; /* of the grid; NULL: programs go in order */
+    bool last;
+} lower_longest;
 
 /* What a target does its own way while an element is computed. */
 typedef struct lower_target {
@@ -89,6 +95,8 @@ struct lower {
     TN_VEC(fact) facts;
     const tn_top *sink;          /* a store by view whose nest is open, of an element that may be any number where its view ends: selects by that bound go. NULL: none */
     tn_lvalue *const *sink_index; /* where in its tile */
+    TN_VEC(const tn_guard *) granted; /* those that hold where code is made now: an `if` asked before */
+    lower_longest longest;
     tn_status status; /* the first failure; lowering stops soon after */
 };
 
@@ -128,6 +136,9 @@ bool lower_recall(const lower *L, const tn_tvalue *v, tn_lvalue *const *idx, ele
 void lower_memo(lower *L, const tn_tvalue *v, tn_lvalue *const *idx, element value);
 scope lower_open(const lower *L);
 void lower_close(lower *L, scope s);
+/* What must hold for v's elements to exist, where it says the same of all of the tile: guards of the loads that it is made of by operations that need all their operands.
+ * From then on, until the scope closes, they count as asked. NULL: nothing. */
+tn_lvalue *lower_grant_guards(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 /* Opens the serial loops over a fold's ranges (none for other operations) and makes the starts known. */
 void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);

@@ -1,0 +1,28 @@
+"""Blocks of networks in the three modes of numerics: what fusion makes of them agrees with the reference interpreter. Sizes that no tile divides."""
+import os
+import subprocess
+
+import pytest
+
+import blocks
+
+TENON = os.environ.get("TENON_CHECKED", os.environ.get("TENON", "build/release/tenon"))
+BLOCKS = {
+    "attention_block": (lambda b: blocks.attention_block(b, "x", 30, 3), [2, 7, 30], [2, "s", 30]),
+    "gelu_mlp": (lambda b: blocks.gelu_mlp(b, "x", 19, 70), [3, 5, 19], [3, "s", 19]),
+    "swiglu_mlp": (lambda b: blocks.swiglu_mlp(b, "x", 19, 70), [3, 5, 19], [3, "s", 19]),
+    "bottleneck": (lambda b: blocks.bottleneck(b, "x", 20, 11), [2, 20, 9, 7], ["s", 20, 9, 7]),
+    "wide_bottleneck": (lambda b: blocks.bottleneck(b, "x", 130, 66), [1, 130, 11, 13], ["s", 130, 11, 13]),
+}
+
+
+@pytest.mark.parametrize("numerics", ["strict", "parity", "fast"])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block(block, symbolic, numerics, tmp_path):
+    build, known, unknown = BLOCKS[block]
+    b = blocks.Block()
+    path = b.save(tmp_path / "block.onnx", unknown if symbolic else known, build(b))
+    size = ["--size", "s=5"] if symbolic else []
+    done = subprocess.run([TENON, "check", str(path), "--option", f"numerics={numerics}", *size], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "agrees" in done.stdout, done.stdout + done.stderr
