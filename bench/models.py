@@ -225,6 +225,47 @@ def resnet50_weights():
     return model
 
 
+LIGHT = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512")
+
+
+def light(name):
+    """One of the ONNX suite's networks whose weights are constants."""
+    return package_file("onnx", "backend", "test", "data", "light", f"light_{name}.onnx")
+
+
+def light_input(name):
+    """Name and shape of the picture that it looks at."""
+    graph = onnx.load(light(name)).graph
+    weights = {weight.name for weight in graph.initializer}
+    value, = (value for value in graph.input if value.name not in weights)
+    return value.name, [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+@kept
+def mobilenet_v2():
+    """MobileNet-v2 at 224 x 224, random weights: a depthwise convolution between two of 1 x 1, 17 times."""
+    b = Builder(seed=6)
+    low, high = b.constant(0.0), b.constant(6.0)
+
+    def convolution(x, channels, features, size, stride, groups=1, clip=True):
+        fan_in = channels // groups * size * size
+        x = b("Conv", x, b.weight(features, channels // groups, size, size, scale=(2 / fan_in) ** 0.5), b.weight(features), kernel_shape=[size, size],
+              strides=[stride, stride], pads=[size // 2] * 4, group=groups)
+        return b("Clip", x, low, high) if clip else x
+
+    x, channels = convolution(b.input("picture", [1, 3, 224, 224]), 3, 32, 3, 2), 32
+    for widen, features, repeats, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(repeats):
+            wide = channels * widen
+            y = convolution(x, channels, wide, 1, 1) if widen > 1 else x
+            y = convolution(y, wide, wide, 3, stride if i == 0 else 1, wide)
+            y = convolution(y, wide, features, 1, 1, clip=False)
+            x, channels = b("Add", y, x) if i else y, features
+    x = b("Flatten", b("GlobalAveragePool", convolution(x, 320, 1280, 1, 1)))
+    b.output(b("Gemm", x, b.weight(1000, 1280), b.weight(1000), transB=1), [1, 1000])
+    return b.model("mobilenet_v2")
+
+
 def magika():
     return package_file("magika", "models", "standard_v3_3", "model.onnx")
 

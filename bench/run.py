@@ -287,6 +287,34 @@ def resnet50_weights_run(bench):
     yield from bench.against_peer("resnet50_weights_run", models.resnet50_weights(), image(), "at most 1.5", lambda ratio: ratio <= 1.5, seconds=0.5)
 
 
+@figure
+def light(bench):
+    """The nine light networks of the ONNX suite, batch 1."""
+    for name in models.LIGHT:
+        argument, shape = models.light_input(name)
+        yield from bench.against_peer(f"light_{name}", models.light(name), {argument: floats(12, *shape)}, "at most 1.1", lambda ratio: ratio <= 1.1)
+
+
+@figure
+def mobilenet_v2(bench):
+    """Batch 1, random weights."""
+    yield from bench.against_peer("mobilenet_v2", models.mobilenet_v2(), {"picture": floats(13, 1, 3, 224, 224)}, "at most 1.1", lambda ratio: ratio <= 1.1)
+
+
+@figure
+def layout(bench):
+    """Networks against themselves without the pass that takes transposes away (limit): bytes of intermediates, and time on one core."""
+    for name in ("resnet50", "densenet121", "shufflenet"):
+        model, (argument, shape) = models.light(name), models.light_input(name)
+        value, limit = between(bench, model), between(bench, model, "--passes=-layout")
+        yield row(f"layout_{name}_bytes", "MB", (value / 1e6, limit / 1e6, None, value / limit), "at most 1", lambda ratio: ratio <= 1)
+        inputs = {argument: floats(12, *shape)}
+        with_it, without = (bench.networks.load(model, 1, inputs, passes=passes) for passes in (None, "-layout"))
+        compare(f"layout_{name}", with_it.outputs(), without.outputs())
+        yield row(f"layout_{name}", "ms", turns(lambda: run_ms(with_it, SECONDS), lambda: run_ms(without, SECONDS)), "at most 1", lambda ratio: ratio <= 1)
+        with_it.close(), without.close()
+
+
 def sentence():
     random = np.random.default_rng(9)
     keep = np.ones((1, models.SEQUENCE), np.int64)
