@@ -628,11 +628,19 @@ static tn_tvalue *spread_row(emitter *E, tn_tvalue *row)
 static tn_tvalue *load_local(emitter *E, const demand *d);
 static void store_local(emitter *E, const demand *d, tn_tvalue *value);
 
+static bool is_product_of(const group *g, const demand *d)
+{
+    for (int i = 0; i < g->nproducts; i++)
+        if (g->product[i] == d)
+            return true;
+    return false;
+}
+
 tn_tvalue *emit_demand(emitter *E, demand *d)
 {
     bool full = in_full_phase(E), row = is_row_value(E->g, d);
     tn_tvalue **results = E->g->kind == GROUP_POINT ? NULL : tn_map_get(&E->folds, TN_KEY(d)), *narrow;
-    if (results || d == E->g->product_demand || (E->g->kind == GROUP_FOLD && is_reduction_op(d->op))) {
+    if (results || is_product_of(E->g, d) || (E->g->kind == GROUP_FOLD && is_reduction_op(d->op))) {
         assert(results && "a reduction is emitted before its users");
         return full && E->g->kind == GROUP_FOLD ? spread_row(E, results[0]) : results[0];
     }

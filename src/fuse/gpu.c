@@ -508,6 +508,22 @@ gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype t
     return p;
 }
 
+/* Warpgroups have a ring and programs that overlap; sums one after the other have a ring each, and nothing is hidden. By multiply-adds nothing is lost, unless few tiles want their sums
+ * in parts. */
+bool fuse_gpu_takes_siblings(const fuser *F, const tn_op *dot)
+{
+    int batch;
+    bool counted = true;
+    const tn_type *type = &dot->result->type;
+    int64_t columns = known(type->dim[type->rank - 1]), rows = 1;
+    tn_attr_ints(dot, TN_A_lhs_batch, &batch);
+    for (int i = 0; i + 1 < type->rank; i++)
+        counted &= known(type->dim[i]) && tn_mul(rows, type->dim[i]->value, &rows);
+    tn_dtype factors = product_type(tn_operand(dot, 0)->type.dtype, tn_operand(dot, 1)->type.dtype, type->dtype);
+    return !batch && columns > 1 && !has_instruction(F, factors) &&
+           (!counted || (rows > 1 && !few(F, tn_ceildiv(rows, PRODUCT_FULL) * tn_ceildiv(columns, PRODUCT_FULL), 1, 1)));
+}
+
 static void add_product(fuser *F, fuse_candidates *c, const sizes *s, const gpu_product *p)
 {
     fuse_add_candidate(F, c, (int64_t[]){p->M, p->N, p->K, p->warps, p->group, p->stages, p->parts, p->taps, p->instances}, product_ns(s, p));

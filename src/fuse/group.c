@@ -591,7 +591,7 @@ static bool product_joins(fuser *F, group *g, demand *d)
     return product_demand(F, g, d);
 }
 
-static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_joins(F, g, d) || product_joins(F, g, d); }
+static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_joins(F, g, d) || product_joins(F, g, d) || product_joins_sibling(F, g, d); }
 
 static const char *why_apart(const readings *r)
 {

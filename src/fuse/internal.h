@@ -10,7 +10,7 @@
 
 #include "fuse/fuse.h"
 
-enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400 };
+enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400, FUSE_PRODUCTS = 2 };
 
 /* base + sum coef[j] * dim j; coef NULL: 0. */
 typedef struct affine {
@@ -98,8 +98,8 @@ struct group {
     int order[FUSE_DIMS]; /* dims from outermost to innermost */
     bool windowed;        /* fold dims are window taps */
     bool full_root;       /* the root runs over the fold dims too */
-    const tn_op *product;
-    demand *product_demand;
+    demand *product[FUSE_PRODUCTS]; /* of one left operand: sums one after the other, elements computed from all of them */
+    int nproducts;
     attention *attention;
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
@@ -243,6 +243,8 @@ int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner);
 void fuse_emit_product(fuser *F, tn_steps *steps, group *g);
 /* derives the two operands' maps of a product or convolution; appends the contracted dims to the group. False: no lowering in this form. */
 bool product_demand(fuser *F, group *g, demand *d);
+/* d is a product of what the group's products multiply with weights of the same form, at the same place: it joins them. False: it is not, or two kernels are faster. */
+bool product_joins_sibling(fuser *F, group *g, demand *d);
 /* The maps of a dot_general's operands, with a dim of the group for each that is contracted. False: the group has no room for it. */
 bool product_contract(fuser *F, group *g, demand *d);
 bool conv_is_depthwise(const tn_op *op);
@@ -305,6 +307,8 @@ gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
 /* loaded: both factors are, as they are multiplied, from evenly spaced rows. */
 gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype type, bool loaded);
 gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m, int n, int k, tn_dtype type, bool loaded); /* the same, or what the tuner takes instead */
+/* Two products of such an operand in one kernel, a sum after the other, are no slower than in two. */
+bool fuse_gpu_takes_siblings(const fuser *F, const tn_op *dot);
 /* A matrix times a vector: N of the `kept` dim (-1: none) by K of k; along_k: the matrix' neighbours lie along k. */
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k);
 gpu_product fuse_gpu_choose_vector(fuser *F, group *g, const char *stem, int kept, int k, tn_dtype type, bool along_k); /* the same, or what the tuner takes instead */

@@ -133,8 +133,25 @@ bool product_demand(fuser *F, group *g, demand *d)
     if (!(d->op->code == TN_OP_dot_general ? product_contract(F, g, d) : conv_demand(F, g, d)))
         return false;
     g->kind = GROUP_PRODUCT;
-    g->product = d->op;
-    g->product_demand = d;
+    g->product[g->nproducts++] = d;
+    return true;
+}
+
+bool product_joins_sibling(fuser *F, group *g, demand *d)
+{
+    if (g->kind != GROUP_PRODUCT || g->nproducts == FUSE_PRODUCTS || d->op->code != TN_OP_dot_general)
+        return false;
+    demand *first = g->product[0];
+    const tn_type *a = &tn_operand(d->op, 1)->type, *b = &tn_operand(first->op, 1)->type;
+    bool alike = first->op->code == d->op->code && tn_operand(d->op, 0) == tn_operand(first->op, 0) && tn_opt_same_attrs(d->op, first->op) && a->dtype == b->dtype && a->rank == b->rank &&
+                 d->op->result->type.dtype == first->op->result->type.dtype && map_same(d->map, first->map, g->ndims);
+    for (int i = 0; alike && i < a->rank; i++)
+        alike = tn_dim_eq(F->session, a->dim[i], b->dim[i]);
+    if (!alike || (fuse_for_gpu(F) && !fuse_gpu_takes_siblings(F, d->op)))
+        return false;
+    d->argmap[0] = first->argmap[0];
+    d->argmap[1] = first->argmap[1];
+    g->product[g->nproducts++] = d;
     return true;
 }
 
@@ -318,7 +335,7 @@ static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src
     return p;
 }
 
-static tn_tvalue *load_packed(emitter *E, const packing *p, int kdim, int ndim, tn_dtype dtype)
+static tn_tvalue *load_packed(emitter *E, const char *name, const packing *p, int kdim, int ndim, tn_dtype dtype)
 {
     fuser *F = E->F;
     tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], one = tn_dim_const(F->session, 1);
@@ -334,7 +351,7 @@ static tn_tvalue *load_packed(emitter *E, const packing *p, int kdim, int ndim, 
     subs[n++] = tn_sub_block(E->start[kdim], 0);
     shape[n] = ndim >= 0 ? fuse_whole_extent(F, E->g, ndim) : one, stride[n] = one;
     subs[n++] = ndim >= 0 ? tn_sub_block(E->start[ndim], 1) : tn_sub_block(tn_t_index(&E->b, 0), 1);
-    tn_view *view = tn_kernel_view(E->kernel, "W", emitter_arg(E, p->buffer, TN_READ), n, shape, stride, tn_dim_const(F->session, 0));
+    tn_view *view = tn_kernel_view(E->kernel, name, emitter_arg(E, p->buffer, TN_READ), n, shape, stride, tn_dim_const(F->session, 0));
     view->panel = p->panel;
     return tn_t_load(&E->b, view, subs, emitter_type(E, dtype));
 }
@@ -491,7 +508,7 @@ static cpu_sizes cpu_sizes_of(fuser *F, const group *g, const axes *x, int64_t p
     tn_dim one = tn_dim_const(F->session, 1), m = x->m >= 0 ? fuse_whole_extent(F, g, x->m) : one, n = x->n >= 0 ? fuse_whole_extent(F, g, x->n) : one;
     tn_dim k = fuse_whole_extent(F, g, x->k);
     cpu_sizes s = {.rows = tn_dim_is_const(m) ? m->value : 256, .columns = tn_dim_is_const(n) ? n->value : 256, .others = 1, .depth = tn_dim_is_const(k) ? tn_max(k->value, 1) : 65536,
-                   .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .panel = panel, .least_rows = rows, .most_rows = F->options->target.dot_rows * (packed ? 16 : 64), .most_columns = panel * 16};
+                   .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .panel = panel, .least_rows = rows, .most_rows = F->options->target.dot_rows * (packed ? 16 : 64), .most_columns = panel * (g->nproducts > 1 ? 4 : 16) /* the first one's sums wait in the cache for the second one's */};
     if (s.rows < rows)
         s.least_rows = pow2_ceil(tn_max(s.rows, 1));
     for (int j = 0; j < g->ndims; j++)
@@ -657,59 +674,106 @@ tn_tvalue *product_operand(emitter *E, const product *p, int i)
     return i == 0 && p->d->op->code == TN_OP_convolution ? load_rows(E, &p->left, p->x.m) : emit_operand(E, p->d, i);
 }
 
-void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
+/* Right operands that are fixed and lie alike. */
+static bool is_packed(fuser *F, const product *p)
 {
-    demand *d = g->product_demand;
-    const tn_op *op = d->op;
-    bool conv = op->code == TN_OP_convolution;
-    product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = op->result->type.dtype};
-    p.acc = fuse_accumulator(p.result);
-    p.types = factors_of(F, op);
-    const source *a = &p.left, *b = &p.right;
-    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p.acc));
-    bool gpu = fuse_for_gpu(F), packed = !gpu && is_fixed(F, b->l) && b->views_only && !tn_is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
+    const source *b = &p->right;
+    return !fuse_for_gpu(F) && is_fixed(F, b->l) && b->views_only && !tn_is_f8(b->value->type.dtype); /* a GPU's shared memory is where operands are turned */
+}
 
-    /* A convolution's rows may be merged where its left operand's are not evenly spaced: an index tile finds them. */
+static product product_of(fuser *F, group *g, demand *d)
+{
+    product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = d->op->result->type.dtype};
+    p.acc = fuse_accumulator(p.result);
+    p.types = factors_of(F, d->op);
+    return p;
+}
+
+/* Dims that every access walks as one become one; contracted ones where both operands of each product do. */
+static void merge_product_dims(fuser *F, group *g, const product *p, const bool *packed)
+{
+    demand *d = g->product[0];
+    bool conv = d->op->code == TN_OP_convolution, all_packed = true;
     fmap *left = d->argmap[0], *right = d->argmap[1];
-    if (conv)
+    if (conv) /* rows may be merged where the left operand's are not evenly spaced: an index tile finds them */
         d->argmap[0] = d->argmap[1] = NULL;
     fuse_merge_dims(F, g);
     d->argmap[0] = left, d->argmap[1] = right;
-    unmerge_across(F, g, a, b);
-    merge_contracted(F, g, a, b, packed);
+    for (int i = 0; i < g->nproducts; i++) {
+        unmerge_across(F, g, &p[i].left, &p[i].right);
+        all_packed &= packed[i];
+    }
+    merge_contracted(F, g, &p[0].left, &p[0].right, all_packed);
+    for (int i = 1; i < g->nproducts && !all_packed; i++)
+        unmerge_across(F, g, &p[i].left, &p[i].right);
+}
 
-    axes *x = &p.x;
+static void set_schedule(emitter *E, const gpu_product *tiles)
+{
+    tn_schedule_set(E->kernel, "", "warps", tiles->warps);
+    if (tiles->group)
+        tn_schedule_set(E->kernel, "", "group", tiles->group);
+    if (tiles->stages)
+        tn_schedule_set(E->kernel, "", "stages", tiles->stages);
+    if (tiles->instances)
+        tn_schedule_set(E->kernel, "", "instances", tiles->instances);
+}
+
+static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts, const packing *pack, const char *name)
+{
+    const axes *x = &p->x;
+    tn_tblock *outer = E->b.block;
+    tn_top *fold = product_open_sum(E, p, parts, 0, NULL);
+    product_matrix_axes(E, x->m, x->M, x->k, x->K);
+    tn_tvalue *ta = product_factor(E, product_operand(E, p, 0), p->types.left);
+    product_matrix_axes(E, x->k, x->K, x->n, x->N);
+    tn_tvalue *tb = product_factor(E, pack ? load_packed(E, name, pack, x->k, x->n, p->right.value->type.dtype) : product_operand(E, p, 1), p->types.right);
+    product_close_sum(E, p, fold, tn_t_dot(&E->b, ta, tb, p->acc, fuse_precision(E->F, p->types.left)), outer);
+    return fold->result;
+}
+
+void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
+{
+    static const char *const weights[FUSE_PRODUCTS] = {"W", "V"};
+    const tn_op *op = g->product[0]->op;
+    bool conv = op->code == TN_OP_convolution, gpu = fuse_for_gpu(F), packed[FUSE_PRODUCTS];
+    int n = g->nproducts;
+    product p[FUSE_PRODUCTS];
+    for (int i = 0; i < n; i++) {
+        p[i] = product_of(F, g, g->product[i]);
+        packed[i] = is_packed(F, &p[i]);
+    }
+    merge_product_dims(F, g, p, packed);
+    axes *x = &p[0].x;
+    const source *a = &p[0].left, *b = &p[0].right;
     classify(F, g, a, b, x);
-    if (gpu && product_is_vector(F, &p)) {
-        product_emit_vector(F, steps, &p);
+    if (gpu && n == 1 && product_is_vector(F, p)) {
+        product_emit_vector(F, steps, p);
         return;
     }
+    int64_t width = tn_max(1, F->options->target.vector_bits / tn_dtype_bits(p->acc));
     int vectors = gpu ? 0 : register_vectors(F, g, x, width);
     int64_t panel = vectors * width;
-    packing pack = {0};
-    if (packed)
-        pack = pack_right(F, steps, g, b, x->k, x->n, panel);
+    packing pack[FUSE_PRODUCTS];
+    for (int i = 0; i < n; i++)
+        if (packed[i])
+            pack[i] = pack_right(F, steps, g, &p[i].right, x->k, x->n, panel);
     const char *stem = conv ? "convolution" : "dot";
     gpu_product tiles = {.parts = 1};
     if (gpu) {
-        tiles = fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p.types.left, !conv && a->views_only && b->views_only);
+        bool loaded = !conv && a->views_only && b->views_only;
+        tiles = n > 1 ? fuse_gpu_product(F, g, x->m, x->n, x->k, p->types.left, loaded) : fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p->types.left, loaded);
         x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
     } else {
-        cpu_sizes s = cpu_sizes_of(F, g, x, panel, tn_dot_rows(F->options->target.dot_rows, F->options->target.dot_vectors, vectors), packed, p.types.left);
+        cpu_sizes s = cpu_sizes_of(F, g, x, panel, tn_dot_rows(F->options->target.dot_rows, F->options->target.dot_vectors, vectors), packed[0], p->types.left);
         choose_tiles(F, &s, x);
         if (fuse_is_asked(F))
             ask_for_tiles(F, g, stem, &s, x);
     }
     emitter *E = emitter_new(F, g, stem);
     if (gpu)
-        tn_schedule_set(E->kernel, "", "warps", tiles.warps);
-    if (tiles.group)
-        tn_schedule_set(E->kernel, "", "group", tiles.group);
-    if (tiles.stages)
-        tn_schedule_set(E->kernel, "", "stages", tiles.stages);
-    if (tiles.instances)
-        tn_schedule_set(E->kernel, "", "instances", tiles.instances);
-    sum_parts parts = product_open_parts(E, &p, &tiles);
+        set_schedule(E, &tiles);
+    sum_parts parts = product_open_parts(E, p, &tiles);
     emit_other_grid_dims(E, x->m, x->n);
     if (x->n >= 0)
         E->start[x->n] = tn_kernel_grid(E->kernel, "n", fuse_whole_extent(F, g, x->n), tn_extent_const(x->N));
@@ -717,14 +781,13 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         E->start[x->m] = tn_kernel_grid(E->kernel, "m", fuse_whole_extent(F, g, x->m), tn_extent_const(x->M));
     if (x->m < 0 && !gpu)
         x->M = 1;
-
-    tn_tblock *outer = E->b.block;
-    tn_top *fold = product_open_sum(E, &p, &parts, 0, NULL);
-    product_matrix_axes(E, x->m, x->M, x->k, x->K);
-    tn_tvalue *ta = product_factor(E, product_operand(E, &p, 0), p.types.left);
-    product_matrix_axes(E, x->k, x->K, x->n, x->N);
-    tn_tvalue *tb = product_factor(E, packed ? load_packed(E, &pack, x->k, x->n, b->value->type.dtype) : product_operand(E, &p, 1), p.types.right);
-    product_close_sum(E, &p, fold, tn_t_dot(&E->b, ta, tb, p.acc, fuse_precision(F, p.types.left)), outer);
+    tn_tvalue *sums[FUSE_PRODUCTS];
+    for (int i = 0; i < n; i++) {
+        p[i].x = *x;
+        sums[i] = emit_sums(E, &p[i], &parts, packed[i] ? &pack[i] : NULL, weights[i]);
+    }
     product_matrix_axes(E, x->m, x->M, x->n, x->N);
-    product_finish(E, steps, &p, &parts, fold->result);
+    for (int i = 1; i < n; i++)
+        emit_set_result(E, p[i].d, tn_t_cast(&E->b, sums[i], p[i].result));
+    product_finish(E, steps, p, &parts, sums[0]);
 }

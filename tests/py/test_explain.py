@@ -41,6 +41,7 @@ COUNTS = {
     "layer_norm_operator": (lambda b: blocks.layer_norm_operator(b, "x", 96), 1),
     "softmax": (lambda b: b.op("Softmax", "x", axis=-1), 1),
     "gelu_mlp": (lambda b: blocks.gelu_mlp(b, "x", 96, 384), 2),
+    "swiglu_mlp": (lambda b: blocks.swiglu_mlp(b, "x", 96, 256), 2),
     "attention_block": (lambda b: blocks.attention_block(b, "x", 96, 6), 4),
 }
 
