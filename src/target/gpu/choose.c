@@ -330,6 +330,7 @@ static void survey_op(void *context, tn_top *op)
     lower *L = context;
     axes own = lower_own_axes();
     vote_for(L, op);
+    GPU(L)->multiplies |= op->code == TN_T_dot;
     if (op->code == TN_T_dot)
         gpu_survey_dot(L, op);
     if (lower_is_expression(op) && op->code != TN_T_gather)

@@ -144,7 +144,7 @@ static bool leave_to_nest(lower *L, const tn_top *op)
     int threads = 32 * GPU(L)->warps, resident = (int)tn_min(gpu_processor_registers(L) / (NEEDED * threads), gpu_most_shared(L) / (GPU(L)->shared + OTHERS));
     int axis;
     int64_t multiple;
-    if (!GPU(L)->waits || threads < LEAST_THREADS || resident < 2 || L->func->overlap || must_load_now(L, op))
+    if (!GPU(L)->waits || GPU(L)->multiplies || threads < LEAST_THREADS || resident < 2 || L->func->overlap || must_load_now(L, op))
         return false;
     if (!gpu_neighbours(L, op, &axis, &multiple) || multiple * tn_dtype_bits(op->result->type.dtype) % (8 * VECTOR_BYTES)) /* an address an element takes registers */
         return false;
@@ -697,7 +697,7 @@ static int64_t words_loaded(lower *L, const tn_top *load)
  * to 1.0 of cuBLAS's bare product). */
 static void load_ahead(lower *L, tn_lbuilder *b, const tn_top *loop)
 {
-    enum { MOST = 32 }; /* registers of all */
+    enum { MOST = 16 }; /* registers of all: accumulators have most */
     int64_t words = 0;
     tn_map marked = {.arena = &L->arena};
     for (const tn_top *op = loop; op && L->status == TN_OK; op = op->next) {

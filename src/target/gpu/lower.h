@@ -87,6 +87,7 @@ typedef struct gpu_lower {
     tn_map prepared;            /* value and axes: seen for the nest that is being prepared */
     int64_t kept_words;         /* registers of a thread that hold kept values */
     bool waits;                 /* a tile waits in shared memory */
+    bool multiplies;            /* there are products, whose accumulators take registers */
     bool rings;                 /* loops have rings of copies: with fewer stages they need less of it */
     tn_text remarks;            /* layouts of tiles in registers */
     int conversions;            /* through shared memory */
