@@ -246,3 +246,33 @@ def test_many_elements_are_sorted_out(tmp_path):
     found = run_symbolic(tmp_path, [node], {"x": x}, {"y": F32, "f": I64, "i": I64, "c": I64})
     for y, expected in zip(found, np.unique(x, return_index=True, return_inverse=True, return_counts=True)):
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_regions_sampled_by_their_size(half, tmp_path):
+    """sampling_ratio 0: one sample a pixel of a bin, so that every region has its own number of them."""
+    x = np.random.default_rng(0).random((2, 3, 6, 7)).astype(np.float32)
+    rois = np.array([[0, 0, 4, 4], [1, 0.5, 5.7, 5], [0, 0, 0, 0], [-3, -2, 9, 12], [2, 2, 1, 1]], np.float32)
+    batch, high, wide = np.array([0, 1, 1, 0, 0]), 2, 3
+
+    def at(image, v, u):
+        if not (-1 <= v <= image.shape[1] and -1 <= u <= image.shape[2]):
+            return np.zeros(len(image))
+        v, u = min(max(v, 0), image.shape[1] - 1), min(max(u, 0), image.shape[2] - 1)
+        i, j = int(v), int(u)
+        k, m = min(i + 1, image.shape[1] - 1), min(j + 1, image.shape[2] - 1)
+        return (1 - v + i) * ((1 - u + j) * image[:, i, j] + (u - j) * image[:, i, m]) + (v - i) * ((1 - u + j) * image[:, k, j] + (u - j) * image[:, k, m])
+
+    expected = np.zeros((5, 3, high, wide))
+    for r, (left, top, right, bottom) in enumerate(rois - (0.5 if half else 0)):
+        height, width = (bottom - top, right - left) if half else (max(bottom - top, 1), max(right - left, 1))
+        rows, columns = max(int(np.ceil(height / high)), 0), max(int(np.ceil(width / wide)), 0)
+        for i, j in np.ndindex(high, wide):
+            for a, b in np.ndindex(rows, columns):
+                expected[r, :, i, j] += at(x[batch[r]], top + height / high * (i + (a + 0.5) / rows), left + width / wide * (j + (b + 0.5) / columns))
+            expected[r, :, i, j] /= max(rows * columns, 1)
+    node = helper.make_node("RoiAlign", ["x", "rois", "batch"], ["y"], output_height=high, output_width=wide, sampling_ratio=0,
+                            coordinate_transformation_mode="half_pixel" if half else "output_half_pixel")
+    for run_as in (run, run_symbolic):
+        y, = run_as(tmp_path, [node], {"x": x, "rois": rois, "batch": batch}, {"y": F32})
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)

@@ -244,18 +244,29 @@ bool onnx_op_affine_grid(onnx_ctx *c, const onnx_node *n)
 
 typedef struct roi_axis {
     tn_value *at;     /* [R, bins * samples]: coordinates, clipped into the map */
-    tn_value *inside; /* the same shape */
+    tn_value *inside; /* the same shape: the sample counts */
+    tn_value *count;  /* [R]: samples of a bin, where each region has its own number; NULL: all of them */
+    tn_dim samples;   /* of a bin: the most that a region has */
 } roi_axis;
 
-/* Sample coordinates along one axis: start + (bin + (sample + 0.5) / samples) * bin size. which: 0 for x, 1 for y. */
-static roi_axis roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int64_t bins, int64_t samples, tn_dim size,
-                                bool half)
+/* How many samples a bin of each region has, one a pixel of the bin, and the most of all regions. */
+static bool roi_samples(onnx_ctx *c, const onnx_node *n, tn_value *bin, roi_axis *out)
 {
-    tn_value *rois = n->input[1];
+    const int64_t regions[] = {0};
+    out->count = emit_max(c, emit_unary(c, TN_OP_ceil, bin), bin ? emit_number(c, bin->type.dtype, 0) : NULL);
+    tn_value *most = out->count ? emit_reduce(c, TN_OP_maximum, out->count, regions, 1) : NULL;
+    most = most ? emit_max(c, tn_convert(&c->b, most, TN_I64), emit_number(c, TN_I64, 1)) : NULL;
+    return most && onnx_runtime_dims(c, n, most, 1, NULL, &out->samples);
+}
+
+/* Sample coordinates along one axis: start + (bin + (sample + 0.5) / samples) * bin size. which: 0 for x, 1 for y. samples: 0 for as many as
+ * the region's size asks for. */
+static bool roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int64_t bins, int64_t samples, tn_dim size, bool half, roi_axis *out)
+{
+    tn_value *rois = n->input[1], *edge[2];
     tn_dtype dtype = rois->type.dtype;
-    tn_dim regions = rois->type.dim[0], dims[] = {regions, emit_dim(c, bins * samples)};
+    tn_dim regions = rois->type.dim[0];
     double scale = onnx_attr_float(c, n, "spatial_scale", 1);
-    tn_value *edge[2];
     for (int i = 0; i < 2; i++) {
         tn_value *v = emit_slice_axis(c, rois, 1, emit_dim(c, 2 * i + which), emit_dim(c, 2 * i + which + 1), 1);
         v = v ? tn_reshape(&c->b, v, &regions, 1) : NULL;
@@ -264,15 +275,28 @@ static roi_axis roi_coordinates(onnx_ctx *c, const onnx_node *n, int which, int6
     tn_value *extent = emit_sub(c, edge[1], edge[0]);
     if (!half)
         extent = emit_max(c, extent, emit_number(c, dtype, 1));
-    tn_value *step = emit_mul_number(c, extent, 1 / (double)(bins * samples));
-    tn_value *i = emit_add_number(c, tn_iota(&c->b, dtype, dims, 2, 1), 0.5);
+    tn_value *bin = emit_mul_number(c, extent, 1 / (double)bins), *step = emit_mul_number(c, extent, 1 / (double)(bins * tn_max(samples, 1)));
+    *out = (roi_axis){.samples = emit_dim(c, samples)};
+    if (samples == 0) {
+        if (!roi_samples(c, n, bin, out))
+            return false;
+        step = emit_div(c, bin, emit_max(c, out->count, emit_number(c, dtype, 1)));
+    }
+    tn_dim dims[] = {regions, emit_dim(c, bins), out->samples}, flat[] = {regions, tn_dim_mul(c->session, dims[1], dims[2])};
     if (!step || !edge[0])
-        return (roi_axis){0};
-    tn_value *v = emit_add(c, emit_broadcast(c, edge[0], dims, 2, EMIT_AXES(0)),
-                           emit_mul(c, i, emit_broadcast(c, step, dims, 2, EMIT_AXES(0))));
+        return false;
+    tn_value *sample = tn_iota(&c->b, dtype, dims, 3, 2);
+    tn_value *v = emit_mul(c, emit_add_number(c, sample, 0.5), emit_broadcast(c, step, dims, 3, EMIT_AXES(0)));
+    v = emit_add(c, v, emit_mul(c, tn_iota(&c->b, dtype, dims, 3, 1), emit_broadcast(c, bin, dims, 3, EMIT_AXES(0))));
+    v = emit_add(c, v, emit_broadcast(c, edge[0], dims, 3, EMIT_AXES(0)));
     tn_value *length = emit_size(c, size, dtype), *last = emit_add_number(c, length, -1);
     tn_value *inside = emit_and(c, emit_compare_number(c, "GE", v, -1), emit_compare(c, "LE", v, length));
-    return (roi_axis){emit_min(c, emit_max(c, v, emit_number(c, dtype, 0)), last), inside};
+    if (out->count)
+        inside = emit_and(c, inside, emit_compare(c, "LT", sample, emit_broadcast(c, out->count, dims, 3, EMIT_AXES(0))));
+    v = emit_min(c, emit_max(c, v, emit_number(c, dtype, 0)), last);
+    out->at = v ? tn_reshape(&c->b, v, flat, 2) : NULL;
+    out->inside = inside ? tn_reshape(&c->b, inside, flat, 2) : NULL;
+    return out->at && out->inside;
 }
 
 typedef struct roi_map {
@@ -326,14 +350,17 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     bool average = is(onnx_attr_string(c, n, "mode", "avg"), "avg");
     if (height < 1 || width < 1 || height > INT16_MAX || width > INT16_MAX)
         return onnx_error(c, n, "the output's sizes must be positive");
-    if (samples < 1 || samples > INT16_MAX)
-        return onnx_unsupported(c, n, "`sampling_ratio` must be positive (0 makes it depend on the region's size)");
-    roi_axis axes[2] = {roi_coordinates(c, n, 1, height, samples, x->type.dim[2], half),
-                        roi_coordinates(c, n, 0, width, samples, x->type.dim[3], half)};
+    if (samples < 0 || samples > INT16_MAX)
+        return onnx_error(c, n, "`sampling_ratio` must lie in [0, %d], found %lld", INT16_MAX, (long long)samples);
+    if (samples == 0 && !average)
+        return onnx_unsupported(c, n, "`sampling_ratio` 0, samples by the region's size, for the largest of them");
+    roi_axis axes[2];
+    if (!roi_coordinates(c, n, 1, height, samples, x->type.dim[2], half, &axes[0]) || !roi_coordinates(c, n, 0, width, samples, x->type.dim[3], half, &axes[1]))
+        return false;
     roi_map m = {.x = emit_transpose(c, x, EMIT_AXES(0, 2, 3, 1)), .batch = tn_convert(&c->b, n->input[2], TN_I32)};
     m.dims[0] = rois->type.dim[0];
-    m.dims[1] = emit_dim(c, height * samples);
-    m.dims[2] = emit_dim(c, width * samples);
+    m.dims[1] = axes[0].at->type.dim[1];
+    m.dims[2] = axes[1].at->type.dim[1];
     m.size[0] = x->type.dim[2];
     m.size[1] = x->type.dim[3];
     tn_value *sum = NULL;
@@ -343,11 +370,17 @@ bool onnx_op_roi_align(onnx_ctx *c, const onnx_node *n)
     }
     if (!sum)
         return false;
-    tn_dim split[] = {m.dims[0],          emit_dim(c, height),  emit_dim(c, samples),
-                      emit_dim(c, width), emit_dim(c, samples), sum->type.dim[3]};
+    tn_dim split[] = {m.dims[0], emit_dim(c, height), axes[0].samples, emit_dim(c, width), axes[1].samples, sum->type.dim[3]};
     sum = tn_reshape(&c->b, sum, split, 6);
-    tn_value *y =
-        average ? emit_mean(c, sum, (int64_t[]){2, 4}, 2) : emit_reduce(c, TN_OP_maximum, sum, (int64_t[]){2, 4}, 2);
+    tn_value *y;
+    if (samples == 0) {
+        tn_dtype dtype = x->type.dtype;
+        tn_value *count = emit_max(c, emit_mul(c, axes[0].count, axes[1].count), emit_number(c, axes[0].count->type.dtype, 1));
+        y = emit_reduce(c, TN_OP_add, sum, (int64_t[]){2, 4}, 2);
+        y = y && count ? emit_div(c, y, emit_broadcast(c, tn_convert(&c->b, count, dtype), y->type.dim, 4, EMIT_AXES(0))) : NULL;
+    } else {
+        y = average ? emit_mean(c, sum, (int64_t[]){2, 4}, 2) : emit_reduce(c, TN_OP_maximum, sum, (int64_t[]){2, 4}, 2);
+    }
     return onnx_set_output(c, n, 0, y ? emit_transpose(c, y, EMIT_AXES(0, 3, 1, 2)) : NULL);
 }
 
