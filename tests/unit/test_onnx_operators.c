@@ -319,12 +319,13 @@ static void test_messages(void **state)
 
     g = (bytes){.len = 0};
     node = new_node("RoiAlign", "x rois batch", "y");
+    put_text_attr(&node, "mode", "max");
     put_value(&g, 11, "x", ONNX_FLOAT, "1 1 8 8");
     put_value(&g, 11, "rois", ONNX_FLOAT, "2 4");
     put_value(&g, 11, "batch", ONNX_INT64, "2");
     put_value(&g, 12, "y", ONNX_FLOAT, "");
     put_message(&g, 1, &node);
-    import_fails(&g, 16, TN_UNSUPPORTED, "`sampling_ratio` must be positive");
+    import_fails(&g, 16, TN_UNSUPPORTED, "`sampling_ratio` 0, samples by the region's size, for the largest of them");
 }
 
 int main(void)
