@@ -104,7 +104,10 @@ static tn_status run_tile_pass(optimizer *o, tn_kernel *kernel, const char *name
         TN_TRY(pass->run(kernel));
         return tn_tile_verify(kernel);
     }
-    return tn_error(o->session, TN_USAGE, TN_NO_LOC, "there is no pass 'tile-%.*s'", (int)len, name);
+    tn_text text = {.arena = &o->session->arena};
+    for (const tn_tile_pass *pass = tn_tile_passes; pass->name; pass++)
+        tn_text_add(&text, "%s%s", text.len ? ", " : "", pass->name);
+    return tn_error(o->session, TN_USAGE, TN_NO_LOC, "there is no pass '%.*s' on tiles; there are: %s", (int)len, name, text.at);
 }
 
 static tn_status run_tile_passes(optimizer *o, tn_kernel *kernel)

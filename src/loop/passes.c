@@ -21,6 +21,14 @@ static const tn_loop_pass *find_pass(const char *name, size_t len)
     return NULL;
 }
 
+static tn_status unknown_pass(tn_session *session, const char *name, size_t len)
+{
+    tn_text text = {.arena = &session->arena};
+    for (const tn_loop_pass *pass = tn_loop_passes; pass->name; pass++)
+        tn_text_add(&text, "%s%s", text.len ? ", " : "", pass->name);
+    return tn_error(session, TN_USAGE, TN_NO_LOC, "there is no pass '%.*s' on loops; there are: %s", (int)len, name, text.at);
+}
+
 static void print_after_pass(const tn_lfunc *func, const char *pass)
 {
     tn_text text = {.arena = tn_l_arena(func)};
@@ -52,7 +60,7 @@ tn_status tn_loop_run_passes(tn_lfunc *func, const char *list, const tn_pass_opt
         size_t len = strcspn(at, ",");
         const tn_loop_pass *pass = find_pass(at, len);
         if (!pass)
-            return tn_error(func->session, TN_USAGE, TN_NO_LOC, "no loop pass is called `%.*s`", (int)len, at);
+            return unknown_pass(func->session, at, len);
         TN_TRY(run_pass(func, pass, options, verify, &vectorized));
         if (print_after && (strcmp(print_after, "all") == 0 || strcmp(print_after, pass->name) == 0))
             print_after_pass(func, pass->name);

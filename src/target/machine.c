@@ -1,5 +1,6 @@
 /* The table of machines, and what this CPU is. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,12 +203,36 @@ static int64_t cache_size(int name)
     return size > 0 ? size : 0;
 }
 
+/* Linux tells what this CPU's last cache has and how many CPUs share it; the C library counts all of a machine's on some of AMD's. */
+static int64_t shared_cache(void)
+{
+    static const char folder[] = "/sys/devices/system/cpu/cpu0/cache/index3/";
+    char path[80], text[64];
+    int64_t size = 0, cpus = 0;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s%s", folder, i ? "shared_cpu_map" : "size");
+        FILE *file = fopen(path, "r");
+        bool read = file && fgets(text, sizeof text, file);
+        if (file)
+            fclose(file);
+        if (!read)
+            return 0;
+        if (i == 0)
+            size = strtoll(text, NULL, 10) * (strchr(text, 'M') ? 1 << 20 : strchr(text, 'K') ? 1 << 10 : 1);
+        for (const char *digit = text; i == 1 && *digit; digit++)
+            cpus += __builtin_popcount((unsigned)strtol((char[]){*digit, 0}, NULL, 16));
+    }
+    return size > 0 && cpus > 0 ? size / cpus : 0;
+}
+
 void tn_machine_caches(int64_t *l1, int64_t *l2, int64_t *l3)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     *l1 = cache_size(_SC_LEVEL1_DCACHE_SIZE);
     *l2 = cache_size(_SC_LEVEL2_CACHE_SIZE);
-    *l3 = cache_size(_SC_LEVEL3_CACHE_SIZE) / (cpus > 0 ? cpus : 1); /* shared: a core's part */
+    *l3 = shared_cache(); /* a core's part */
+    if (!*l3)
+        *l3 = cache_size(_SC_LEVEL3_CACHE_SIZE) / (cpus > 0 ? cpus : 1);
 }
 
 /* Of the GPUs of the rows, the fewest (an A100 has 108 processors, an H200 132): 128 programs of a product are enough for either. */

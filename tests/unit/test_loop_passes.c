@@ -150,7 +150,7 @@ static void test_unknown_pass(void **state)
     tn_session session = {0};
     tn_lfunc *func = parse_kernel(&session, nest);
     assert_int_equal(tn_loop_run_passes(func, "simplify,vectorise", &machines[0], true, NULL), TN_USAGE);
-    assert_string_equal(session.diags.at[0].message, "no loop pass is called `vectorise`");
+    assert_string_equal(session.diags.at[0].message, "there is no pass 'vectorise' on loops; there are: simplify, hoist, vectorize, unroll, expand");
     tn_arena_free(&session.arena);
 }
 
