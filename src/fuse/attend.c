@@ -24,7 +24,8 @@ struct attend {
     int row, key;                         /* dims of the group; row -1: one */
     int all, keys, rows;                  /* phases: scores, what rows share, what keys share */
     int64_t M, N;
-    tn_tblock *before;                    /* the loop's block */
+    tn_tvalue *whole;                     /* the block of keys is one that all rows see; NULL: it is not known when */
+    bool open;                            /* scores of such a block are made */
 };
 
 static tn_dim konst(const emitter *E, int64_t v) { return tn_dim_const(E->F->session, v); }
@@ -46,16 +47,29 @@ static bool uses(const group *g, const fmap *m, int j)
     return map_is_guarded(m, parts, n);
 }
 
+static bool varies_within(const group *g, const demand *d, int j, int depth)
+{
+    int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
+    bool by_operands = tn_op_traits(d->op->code) & TN_ELEMENTWISE || op_is_view(d->op);
+    if (d->op->code == TN_OP_iota) {
+        for (int k = 0; k < n; k++)
+            if (d->map->c[tn_attr_int(d->op, TN_A_iota_dimension, 0)].a.coef[parts[k]])
+                return true;
+        return false;
+    }
+    if (!by_operands || depth == 0 || map_is_guarded(d->map, parts, n))
+        return uses(g, d->map, j);
+    for (int i = 0; i < d->nargs; i++)
+        if (d->arg[i] ? varies_within(g, d->arg[i], j, depth - 1) : !fuse_single_constant(tn_operand(d->op, i)) && (!d->argmap[i] || uses(g, d->argmap[i], j)))
+            return true;
+    return false;
+}
+
 /* Its elements differ along dim j. */
 static bool varies(const group *g, const demand *d, int j)
 {
-    if (d->op->code != TN_OP_iota)
-        return uses(g, d->map, j);
-    int parts[FUSE_DIMS], n = fuse_parts_of(g, j, parts);
-    for (int k = 0; k < n; k++)
-        if (d->map->c[tn_attr_int(d->op, TN_A_iota_dimension, 0)].a.coef[parts[k]])
-            return true;
-    return false;
+    enum { DEPTH = 12 };
+    return varies_within(g, d, j, DEPTH);
 }
 
 /* In a phase of one axis, which is axis `axis` of the scores. */
@@ -92,9 +106,32 @@ tn_tvalue *attend_widen(emitter *E, tn_tvalue *v)
     return tn_t_broadcast(&E->b, tn_t_cast(&E->b, op->operand[0], wide), emitter_type(E, wide), op->axis);
 }
 
+static tn_tvalue *number(emitter *E, tn_dtype dtype, double x) { return tn_t_const(&E->b, tn_tscalar(dtype), tn_number_from_double(dtype, x)); }
+
+/* Of a step that hides some: as they were where none is hidden here, -inf by a condition that stands in for a sum. NULL: d is computed as it stands. */
+static tn_tvalue *hidden_scores(emitter *E, demand *d)
+{
+    double by;
+    bool inverted;
+    int way;
+    if (attention_step_of(E->F, d, &way, &by) != STEP_HIDES)
+        return NULL;
+    bool passes = d->bounded && E->attend->open;
+    demand *select = (demand *)(uintptr_t)attention_hider(E->F, d, way, &inverted);
+    if (!passes && select == d)
+        return NULL;
+    tn_tvalue *score = attend_widen(E, emit_operand(E, d, way));
+    if (passes)
+        return score;
+    tn_tvalue *seen = emit_operand(E, select, 0), *hidden = number(E, score->type.dtype, -INFINITY);
+    return inverted ? tn_t_map3(&E->b, TN_S_select, seen, hidden, score) : tn_t_map3(&E->b, TN_S_select, seen, score, hidden);
+}
+
 tn_tvalue *attend_demand(emitter *E, demand *d)
 {
     const struct attend *t = E->attend;
+    if (E->phase == t->all && d->wide && tn_op_scalar(d->op) != TN_SCALAR_NONE)
+        return hidden_scores(E, d);
     if (d->wide || E->phase != t->all)
         return NULL;
     bool row = varies(E->g, d, t->row), key = varies(E->g, d, t->key);
@@ -120,8 +157,6 @@ static void prepare(emitter *E, demand *d)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------------------ */
 
-static tn_tvalue *number(emitter *E, tn_dtype dtype, double x) { return tn_t_const(&E->b, tn_tscalar(dtype), tn_number_from_double(dtype, x)); }
-
 static tn_tvalue *spread(emitter *E, tn_tvalue *rows, tn_dtype dtype)
 {
     int axis = 0;
@@ -140,12 +175,12 @@ static tn_tvalue *reduce_rows(emitter *E, tn_tvalue *x, tn_scalar fn)
 
 /* The factor by which the product's sums are multiplied before anything else is done to them but hiding some at -inf: it commutes with that and with the
  * maximum, so that it can be part of the exponent. The multiplication is then passed over. 1: none. */
-static double take_factor(attention *a)
+static double take_factor(fuser *F, attention *a)
 {
     double scale = a->scale, by;
     int way;
     for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
-        attention_step step = attention_step_of(d, &way, &by);
+        attention_step step = attention_step_of(F, d, &way, &by);
         if (step == STEP_OTHER)
             return 0;
         scale = step == STEP_SCALES ? scale * by : step == STEP_DIVIDES ? scale / by : scale;
@@ -153,7 +188,7 @@ static double take_factor(attention *a)
     if (!(scale > 0) || isinf(scale))
         return 0;
     for (demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
-        attention_step step = attention_step_of(d, &way, &by);
+        attention_step step = attention_step_of(F, d, &way, &by);
         if (step == STEP_SCALES || step == STEP_DIVIDES)
             d->passes = way + 1;
     }
@@ -161,11 +196,17 @@ static double take_factor(attention *a)
 }
 
 /* Scores past the last key, if a block may hold some, do not count. */
+static bool ends_in_block(emitter *E, const struct attend *t)
+{
+    tn_dim keys = extent_of(E, t->key);
+    return !tn_dim_eq(E->F->session, tn_dim_mul(E->F->session, tn_dim_floordiv(E->F->session, keys, konst(E, t->N)), konst(E, t->N)), keys);
+}
+
 static tn_tvalue *end_keys(emitter *E, const struct attend *t, tn_tvalue *s)
 {
     tn_dim keys = extent_of(E, t->key);
     int axis = 1;
-    if (tn_dim_eq(E->F->session, tn_dim_mul(E->F->session, tn_dim_floordiv(E->F->session, keys, konst(E, t->N)), konst(E, t->N)), keys))
+    if (!ends_in_block(E, t))
         return s;
     tn_tbuilder *b = &E->b;
     tn_tvalue *at = tn_t_range(b, E->start[t->key], tn_extent_const(t->N));
@@ -185,6 +226,8 @@ typedef struct shape {
 
 static tn_dtype factor_type(const tn_op *op) { return product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, op->result->type.dtype); }
 
+static tn_tvalue *all_scores(emitter *E, const attention *a, const shape *x) { return emit_full_tile(E, tn_t_cast(&E->b, emit_demand(E, a->scores), x->sums)); }
+
 static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tvalue *q)
 {
     struct attend *t = E->attend;
@@ -198,8 +241,22 @@ static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tval
     if (a->scale != 1 && !x->scale)
         product = tn_t_map2(&E->b, TN_S_mul, product, number(E, sums, a->scale));
     emit_set_result(E, a->keys_demand, product);
-    tn_tvalue *s = emit_full_tile(E, tn_t_cast(&E->b, emit_demand(E, a->scores), x->sums));
-    return end_keys(E, t, s);
+    if (!t->whole)
+        return end_keys(E, t, all_scores(E, a, x));
+    tn_ttype tile = emitter_type(E, x->sums);
+    tn_top *either = tn_t_if(&E->b, t->whole, 1, &tile);
+    tn_tblock *outer = E->b.block;
+    for (int i = 0; i < 2; i++) {
+        E->b.block = either->region[i];
+        E->phase = t->all = ++E->phases;
+        t->keys = ++E->phases;
+        t->open = i == 0;
+        tn_tvalue *s = all_scores(E, a, x);
+        s = i == 0 ? s : end_keys(E, t, s);
+        tn_t_yield(&E->b, &s, 1);
+    }
+    E->b.block = outer;
+    return either->result;
 }
 
 /* Threads of a GPU hold it: it is there in registers as its product's accumulators were. */
@@ -248,19 +305,42 @@ static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue 
 
 static tn_tvalue *splat(emitter *E, double value, tn_ttype type) { return tn_t_const(&E->b, type, tn_number_from_double(type.dtype, value)); }
 
+static bool hides_by_bounds(fuser *F, const attention *a)
+{
+    int way;
+    double by;
+    for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
+        if (d->bounded)
+            return true;
+        if (attention_step_of(F, d, &way, &by) == STEP_OTHER)
+            return false;
+    }
+    return false;
+}
+
+/* All rows see all of the turn's block of keys, as far as bounds hide any: most blocks, of which no condition is looked at. */
+static tn_tvalue *is_whole(emitter *E, const attention_keys *keys, int64_t N)
+{
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *start = E->start[E->attend->key], *before = tn_t_map2(b, TN_S_le, tn_t_map2(b, TN_S_add, start, tn_t_index(b, N)), keys->all_limit);
+    return keys->all_first ? tn_t_map2(b, TN_S_and, before, tn_t_map2(b, TN_S_ge, start, keys->all_first)) : before;
+}
+
 /* Maxima, sums and accumulators behind the loop. */
 static tn_tvalue **walk_blocks(emitter *E, const attention *a, const shape *x, tn_tvalue *q)
 {
     tn_tbuilder *b = &E->b;
     tn_extent rows = tn_extent_const(x->M), both[2] = {rows, tn_extent_const(x->C)};
     tn_tvalue *start[3] = {splat(E, -INFINITY, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 1, &rows)), splat(E, 0, tn_tile_type(x->sums, 2, both))};
-    tn_tvalue *first, *limit, *next[3], **last = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 3);
+    tn_tvalue *next[3], **last = TN_NEW_ARRAY(E->F->arena, tn_tvalue *, 3);
     tn_tblock *outer = b->block;
-    attention_visible(E, x->row, x->M, x->N, &first, &limit);
-    tn_top *loop = tn_t_for(b, first, limit, tn_t_index(b, x->N), start, 3);
+    attention_keys keys = attention_visible(E, x->row, x->M, x->N);
+    tn_top *loop = tn_t_for(b, keys.first, keys.limit, tn_t_index(b, x->N), start, 3);
     loop->label = tn_intern_z(E->F->session, "keys");
     b->block = loop->region[0];
     E->start[x->key] = &loop->region[0]->arg[0];
+    if (fuse_for_gpu(E->F) && (ends_in_block(E, E->attend) || hides_by_bounds(E->F, a)))
+        E->attend->whole = is_whole(E, &keys, x->N);
     tn_tvalue *old[3] = {&loop->region[0]->arg[1], &loop->region[0]->arg[2], &loop->region[0]->arg[3]};
     one_block(E, a, x, q, old, next);
     tn_t_yield(b, next, 3);
@@ -394,7 +474,7 @@ void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)
     if (tn_dtype_bits(fuse_accumulator(a->scores->op->result->type.dtype)) > tn_dtype_bits(x.sums))
         x.sums = fuse_accumulator(a->scores->op->result->type.dtype);
     x.base2 = x.sums == TN_F32 && (F->options->numerics == TN_NUMERICS_FAST || tn_dtype_bits(a->values->result->type.dtype) < 32);
-    x.scale = x.base2 ? take_factor(a) : 0;
+    x.scale = x.base2 ? take_factor(F, a) : 0;
 
     emitter *E = emitter_new(F, g, "attention");
     if (tiles.warps)

@@ -337,8 +337,10 @@ tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *o
     TN_TRY(tn_fuse_check(graph));
     memset(out, 0, sizeof *out);
     out->stands_for.arena = &session->arena;
-    if (!options->no_fusion)
+    if (!options->no_fusion) {
+        fuse_count_constants(graph->body);
         fuse_merge_products(session, graph->body, out);
+    }
     if (options->target.gpu)
         fuse_split_reductions(session, graph->body, &options->target);
     tn_arena arena = {.on_oom = session->arena.on_oom};

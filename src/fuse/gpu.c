@@ -38,7 +38,8 @@ enum {
     ROWS_COUNTED = 4,         /* rows of inputs that a program keeps are told apart up to so many */
     PRODUCT_LEAST = 32,       /* rows and columns of a product's tile are not halved below */
     PRODUCT_FULL = 128,       /* rows and columns: 64 flops a byte of operands in shared memory, which is what the tensor cores need */
-                              /* twice as many columns of 2 bytes where that leaves nobody idle: 85 flops a byte */
+                              /* twice as many columns of 2 bytes where that is faster: 85 flops a byte */
+    WIDE_COST = 170,          /* of its time, in percent (3072 deep: 37.5 us for 22) */
     PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
     FRAGMENT = 16,            /* rows of the smallest matrix instruction */
     VECTOR_WARPS = 4,         /* of a matrix times a vector: a row each. 8 are as fast; 2 rows a warp or 4 warps a row are slower where rows are few */
@@ -424,6 +425,19 @@ static void choose_parts(const sizes *s, gpu_product *best)
     best->stages = stages_of(s, best);
 }
 
+/* Rounds of programs, one a processor at a time: so many of them. */
+static int64_t rounds(const fuser *F, int64_t programs, int64_t others)
+{
+    int64_t n;
+    return tn_mul(programs, others, &n) ? tn_ceildiv(n, F->options->target.wave) : INT64_MAX / 100;
+}
+
+/* Tiles of twice as many columns: each takes WIDE_COST percent of a narrow one's time, so that the last round, in which processors idle, may cost more than they save. */
+static bool wide_is_faster(const fuser *F, int64_t rows, int64_t wide, int64_t narrow, int64_t others)
+{
+    return !few(F, rows * wide, others, 1) && rounds(F, rows * wide, others) * WIDE_COST <= rounds(F, rows * narrow, others) * 100;
+}
+
 /* What a product is made of; sizes that are not known stand for large ones. *counted: all are known. */
 static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype type, bool *counted)
 {
@@ -500,8 +514,7 @@ gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype t
     }
     while (!p.stages && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
         *(p.N >= p.M ? &p.N : &p.M) /= 2;
-    if (!p.stages && bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && tn_ceildiv(columns, 2 * p.N) * 2 * p.N <= columns + columns / 8 &&
-        !few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, 2 * p.N), others, 1))
+    if (!p.stages && bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && wide_is_faster(F, tn_ceildiv(rows, p.M), tn_ceildiv(columns, 2 * p.N), tn_ceildiv(columns, p.N), others))
         p.N *= 2;
     finish_tile(&s, &p);
     halve_tile(F, g, m, n, loaded, &p);
@@ -627,18 +640,22 @@ static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t m
 }
 
 /* 128 rows by 128 keys, what wgmma and the lowering's registers hold; fewer keys where two turns' keys and values, the queries and what else the loop shares would
- * not fit shared memory, and where the accumulators of both products would not leave registers for the rest: by multiply-adds, factors take some too. */
+ * not fit shared memory, and where the accumulators of both products would not leave registers for the rest: by multiply-adds, factors take some too. Fewer rows
+ * where that many leave processors idle. */
 fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row)
 {
     const attention *a = g->attention;
     int64_t bytes = tn_max(tn_dtype_bits(tn_operand(a->values, 0)->type.dtype) / 8, 1);
     bool matrix = bytes <= 2;
     int64_t rows = matrix ? PRODUCT_FULL : PRODUCT_FULL / 2, sums = matrix ? ATTENTION_SUMS : ATTENTION_SUMS / 2;
+    int64_t count = row >= 0 ? known(fuse_whole_extent(F, g, row)) : 1;
     fuse_attention_tile t = {.M = side_of(F, g, row, FRAGMENT, rows), .N = side_of(F, g, a->key, FRAGMENT, rows)};
     t.D = side_of(F, g, a->depth, FRAGMENT, LARGE);
     t.C = side_of(F, g, a->column, FRAGMENT, LARGE);
     if (!matrix && t.C > rows)
         t.M = tn_min(t.M, PRODUCT_LEAST);
+    while (matrix && t.M > GROUP_SIDE && few(F, count ? tn_ceildiv(count, t.M) : LARGE, other_programs(g, row, a->column), 1))
+        t.M /= 2;
     t.warps = matrix ? (int)within(t.M / FRAGMENT, 1, 8) : 4;
     while (t.N > PRODUCT_LEAST && (t.M * t.D * bytes + 2 * t.N * (t.D + t.C) * bytes + ATTENTION_SHARED > F->options->target.shared ||
                                    t.M * (t.N + t.C) > sums * WARP * t.warps))

@@ -61,6 +61,7 @@ struct demand {
     int phase;     /* of `tile` */
     tn_tvalue *tile;
     bool wide;       /* of an attention's scores: narrow floats are kept in the accumulators' type */
+    bool bounded;    /* the same: hides keys by bounds alone (visible.c) */
     int passes;      /* operand + 1 that it passes on as it is: a scale that the scores get in its place */
     int phases;      /* how many different phases asked for it */
     int last_phase;
@@ -263,12 +264,18 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factor
  * elements; false (and g as it was) if it is not one that can be computed without its scores; why is then recorded. */
 bool attention_joins(fuser *F, group *g, demand *d);
 bool attention_number(const tn_value *v, double *number); /* a float constant of one value */
-/* visible.c: keys [first, limit) are all that rows start[row] … start[row] + M - 1 of the program see; first is a multiple of N. */
-void attention_visible(emitter *E, int row, int64_t M, int64_t N, tn_tvalue **first, tn_tvalue **limit);
+/* visible.c: keys [first, limit) are all that rows start[row] … start[row] + M - 1 of the program see; first is a multiple of N. What hides keys by bounds alone is marked
+ * (`bounded`): it hides none of [all_first, all_limit) from any of these rows, all_first NULL: 0. */
+typedef struct attention_keys {
+    tn_tvalue *first, *limit, *all_first, *all_limit;
+} attention_keys;
+attention_keys attention_visible(emitter *E, int row, int64_t M, int64_t N);
 /* What an operation between scores' product and softmax does to what one operand (*way) has of the product: hides elements at -inf, scales them by *by (or divides),
  * moves or converts them; else, or of several operands, NULL. */
 typedef enum attention_step { STEP_OTHER, STEP_HIDES, STEP_SCALES, STEP_DIVIDES, STEP_MOVES } attention_step;
-attention_step attention_step_of(const demand *d, int *way, double *by);
+attention_step attention_step_of(fuser *F, const demand *d, int *way, double *by);
+/* The select by whose condition (operand 0) a step hides elements: where it does not hold, or where it does (*inverted). NULL: it is no such step. */
+const demand *attention_hider(fuser *F, const demand *d, int way, bool *inverted);
 /* Of an attention: rows of queries, keys a turn, the columns of Q and K, and of V, whole; warps: 0 on a CPU. */
 typedef struct fuse_attention_tile {
     int64_t M, N, D, C;
@@ -318,6 +325,8 @@ gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts);
 int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folded, bool last, int64_t bytes);
 /* split.c: for a GPU, reductions of the block that are cut into parts. */
 void fuse_split_reductions(tn_session *session, tn_block *block, const tn_tile_target *target);
+/* series.c: integer constants that count are iotas where elements are computed from them: comparisons of places become bounds. */
+void fuse_count_constants(tn_block *block);
 /* merge.c: products of one operand with several constants become one. */
 void fuse_merge_products(tn_session *session, tn_block *block, tn_program *program); /* says in program->stands_for which */
 void fuse_gpu_finish(emitter *E); /* what every kernel goes through: its folds that run once become their bodies, and it has `warps` */

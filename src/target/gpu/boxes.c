@@ -18,7 +18,7 @@
  *
  * Without turns one would wait for a phase of `full` while the other is two phases ahead, which parities do not tell apart.
  *
- * A ring turns with a fold, with a `for` whose body loads its operands, or once a program. It is for loads whose every axis walks one dimension of a view of
+ * A ring turns with a fold, with a `for` whose body loads its operands, or once a program: for a product outside loops, and for what is there for all of one. It is for loads whose every axis walks one dimension of a view of
  * which the machine can have a map: strides of 16 bytes, no guards but an axis's end, nothing read from memory on the way. What lies before a dimension's start or
  * beyond what a map reaches is zeros in a box, but memory to a load from a dimension without bounds: boxes that may start there are looked at before they are copied,
  * and filled by the thread element by element if they do. */
@@ -283,7 +283,8 @@ static void plan_dot(void *context, tn_top *dot)
         tn_text_add(&GPU(L)->remarks, "\nno boxes: a loop around a product has bounds that are not known without memory");
         return;
     }
-    bool known[2], fold = dot->block->parent->code == TN_T_fold;
+    const tn_top *loop = dot->block->parent;
+    bool known[2], fold = loop && loop->code == TN_T_fold;
     for (int i = 0; i < 2; i++) {
         if (!gpu_operand_of(L, dot, i, &o[i]))
             return;
@@ -361,27 +362,33 @@ static int instances_of(lower *L)
     return why || L->func->threads * wanted + GROUP > TN_MOST_THREADS ? 1 : wanted;
 }
 
+/* Stages of the ring, at most so many; `whole` of one that turns with programs: two let the next program's operands come while this one computes. */
+static int stages_of(const lower *L, const gpu_boxes *x, int most, int whole)
+{
+    enum { STAGES = 3 };
+    const tn_schedule *schedule = &L->kernel->schedule;
+    const tn_top *loop = x->block->parent;
+    if (!loop)
+        return whole;
+    int64_t wanted = tn_schedule_get(schedule, loop->label ? loop->label : "", "stages", tn_schedule_get(schedule, "", "stages", STAGES));
+    return (int)tn_max(2, tn_min(most, wanted + (loop->code == TN_T_fold))); /* of a fold's the products of one more are under way */
+}
+
 /* Buffers for each ring, as many as are wanted and fit. */
 static bool fit(lower *L)
 {
-    enum { STAGES = 3, SLACK = 2048 };
+    enum { SLACK = 2048 };
     gpu_lower *g = GPU(L);
-    const tn_schedule *schedule = &L->kernel->schedule;
-    int most = g->most_stages;
-    for (; most >= 2; most--) {
-        int64_t bytes = SLACK;
-        for (size_t i = 0; i < g->boxes.len; i++) {
-            gpu_boxes *x = g->boxes.at[i];
-            const tn_top *loop = x->block->parent;
-            const char *label = loop && loop->label ? loop->label : "";
-            int64_t wanted = tn_schedule_get(schedule, label, "stages", tn_schedule_get(schedule, "", "stages", STAGES));
-            x->stages = loop ? (int)tn_min(most, wanted + (loop->code == TN_T_fold)) : 1; /* of a fold's the products of one more are under way */
-            x->stages = tn_max(x->stages, loop ? 2 : 1);
-            bytes += x->stages * ring_bytes(x);
+    for (int most = g->most_stages; most >= 2; most--)
+        for (int whole = 2; whole > 0; whole--) {
+            int64_t bytes = SLACK;
+            for (size_t i = 0; i < g->boxes.len; i++) {
+                g->boxes.at[i]->stages = stages_of(L, g->boxes.at[i], most, whole);
+                bytes += g->boxes.at[i]->stages * ring_bytes(g->boxes.at[i]);
+            }
+            if (bytes <= gpu_most_shared(L) - g->shared)
+                return true;
         }
-        if (bytes <= gpu_most_shared(L) - g->shared)
-            return true;
-    }
     return false;
 }
 
@@ -643,7 +650,7 @@ void gpu_release_program(lower *L, tn_lbuilder *b)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len && L->status == TN_OK; i++) {
         gpu_boxes *x = GPU(L)->boxes.at[i];
-        if (x->block != L->kernel->body)
+        if (x->dot || x->block != L->kernel->body)
             continue;
         gpu_release_boxes(L, b, x, false, NULL);
         gpu_next_boxes(b, x);

@@ -131,7 +131,7 @@ static bool may_lie_along_k(const lower *L, const tn_top *dot, int number)
            !gpu_neighbours(L, load, &axis, &multiple) || axis == 1 - number;
 }
 
-/* Columns of an instruction of a warpgroup, for a dot that a fold adds up, or in a loop: it reads factors from shared memory, whole rows of 128 bytes. */
+/* Columns of an instruction of a warpgroup, for a dot that a fold adds up, in a loop, or once a program: it reads factors from shared memory, whole rows of 128 bytes. */
 static int group_columns_of(const lower *L, const product *p)
 {
     enum { M = 64, LEAST_N = 64, MOST_N = 256, LEAST_DEPTH = 128 /* bytes */, MOST_SUMS = 128 };
@@ -141,7 +141,7 @@ static int group_columns_of(const lower *L, const product *p)
     int64_t m = type->extent[0].size, n = type->extent[1].size, groups = GPU(L)->warps / 4;
     int64_t depth = dot->operand[0]->type.extent[1].size * tn_dtype_bits(p->factor) / 8;
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
-    bool loops = fold && fold->code == TN_T_for && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
+    bool loops = (!fold || fold->code == TN_T_for) && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
     bool fits = L->machine->groups && dot->precision != TN_TF32X3 && (adds || loops);
     if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
