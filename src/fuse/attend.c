@@ -259,10 +259,10 @@ static tn_tvalue *scores(emitter *E, const attention *a, const shape *x, tn_tval
     return either->result;
 }
 
-/* Threads of a GPU hold it: it is there in registers as its product's accumulators were. */
+/* Threads of a GPU hold it: it is there in registers as its product's accumulators were. What an `if` gives is held anyway. */
 static void keep(emitter *E, tn_tvalue *v, const char *label)
 {
-    if (!fuse_for_gpu(E->F) || v->def->code == TN_T_dot)
+    if (!fuse_for_gpu(E->F) || v->def->code == TN_T_dot || v->def->code == TN_T_if)
         return;
     v->def->label = tn_intern_z(E->F->session, label);
     tn_schedule_set(E->kernel, label, "keep", 1);

@@ -488,15 +488,20 @@ static bool may_take_turns(fuser *F, group *g, int m, int n)
     return t.may;
 }
 
-/* 128 x 256 as two programs of half of it, if the lowering can; else it stays as it is. */
-static void halve_tile(fuser *F, group *g, int m, int n, bool loaded, gpu_product *p)
+/* Two programs in turns where there is more than one a processor and the lowering can; else one of twice as many columns where that is faster. */
+static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, const sizes *s, gpu_product *p)
 {
-    if (!loaded || !F->options->target.groups || p->M != PRODUCT_FULL || p->N != 2 * PRODUCT_FULL || p->parts > 1 || !may_take_turns(F, g, m, n))
+    int64_t rows = tn_ceildiv(s->rows, p->M), narrow = tn_ceildiv(s->columns, p->N), wide = tn_ceildiv(s->columns, 2 * p->N);
+    if (p->stages || s->bytes != 2 || p->M != PRODUCT_FULL || p->N != PRODUCT_FULL)
         return;
-    p->N = PRODUCT_FULL;
-    p->warps = PRODUCT_WARPS;
-    p->instances = PRODUCT_INSTANCES;
-    p->stages = PRODUCT_STAGES;
+    if (loaded && s->groups && rounds(F, rows * narrow, s->others) > 1 && may_take_turns(F, g, m, n)) {
+        p->warps = PRODUCT_WARPS;
+        p->instances = PRODUCT_INSTANCES;
+        p->stages = PRODUCT_STAGES;
+    } else if (wide_is_faster(F, rows, wide, narrow, s->others)) {
+        p->N *= 2;
+        p->warps = product_warps(p->M, p->N, s->instruction);
+    }
 }
 
 gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype type, bool loaded)
@@ -514,10 +519,8 @@ gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype t
     }
     while (!p.stages && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
         *(p.N >= p.M ? &p.N : &p.M) /= 2;
-    if (!p.stages && bytes == 2 && p.M == PRODUCT_FULL && p.N == PRODUCT_FULL && wide_is_faster(F, tn_ceildiv(rows, p.M), tn_ceildiv(columns, 2 * p.N), tn_ceildiv(columns, p.N), others))
-        p.N *= 2;
     finish_tile(&s, &p);
-    halve_tile(F, g, m, n, loaded, &p);
+    widen_tile(F, g, m, n, loaded, &s, &p);
     return p;
 }
 

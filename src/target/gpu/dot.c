@@ -69,13 +69,20 @@ static tn_dtype sum_type(const tn_top *dot)
 static bool depends_on_dot(const tn_tvalue *v, const tn_tblock *block, int *budget)
 {
     const tn_top *op = v->def;
-    if (!op || --*budget < 0 || op->block != block)
+    const tn_tblock *home = op ? op->block : NULL;
+    while (home && home != block && home->parent && home->parent->code == TN_T_if)
+        home = home->parent->block;
+    if (!op || --*budget < 0 || home != block)
         return false;
     if (op->code == TN_T_dot)
         return true;
     for (int i = 0; i < op->noperands; i++)
         if (depends_on_dot(op->operand[i], block, budget))
             return true;
+    for (int r = 0; op->code == TN_T_if && r < op->nregions; r++)
+        for (int i = 0; i < op->region[r]->last->noperands; i++)
+            if (depends_on_dot(op->region[r]->last->operand[i], block, budget))
+                return true;
     return false;
 }
 
