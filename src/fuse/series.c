@@ -39,11 +39,6 @@ static bool is_computed_with(const tn_use *use, int depth)
     return true;
 }
 
-static tn_value *number_like(tn_builder *b, const tn_value *like, int64_t x)
-{
-    return tn_broadcast_in_dim(b, tn_int_constant(b, like->type.dtype, x), like->type.dim, like->type.rank, NULL);
-}
-
 static void replace(tn_op *op, int axis, int64_t first, int64_t step)
 {
     enum { DEPTH = 4 };
@@ -53,13 +48,8 @@ static void replace(tn_op *op, int axis, int64_t first, int64_t step)
         next = use->next;
         if (!is_computed_with(use, DEPTH))
             continue;
-        if (!made) {
-            made = tn_iota(&b, op->result->type.dtype, op->result->type.dim, op->result->type.rank, axis);
-            if (step != 1)
-                made = tn_binary(&b, TN_OP_multiply, made, number_like(&b, made, step));
-            if (first != 0)
-                made = tn_binary(&b, TN_OP_add, made, number_like(&b, made, first));
-        }
+        if (!made)
+            made = tn_series(&b, op->result->type.dtype, op->result->type.dim, op->result->type.rank, axis, first, step);
         tn_set_operand(use->user, (int)(use - use->user->operand), made);
     }
 }
@@ -70,9 +60,8 @@ void fuse_count_constants(tn_block *block)
         int64_t first, step;
         next = op->next;
         for (int r = 0; r < op->nregions; r++)
-            if (op->code == TN_OP_while || op->code == TN_OP_if || op->code == TN_OP_case)
-                fuse_count_constants(op->region[r]);
-        int axis = op->code == TN_OP_constant ? counts_along(tn_constant_of(op->result), &first, &step) : -1;
+            fuse_count_constants(op->region[r]);
+        int axis = op->nresults == 1 ? counts_along(tn_constant_of(op->result), &first, &step) : -1;
         if (axis >= 0)
             replace(op, axis, first, step);
     }

@@ -336,6 +336,14 @@ tn_value *tn_iota(tn_builder *b, tn_dtype dtype, const tn_dim *dims, int rank, i
     return build_one(b, TN_OP_iota, NULL, 0, attr, 3);
 }
 
+tn_value *tn_series(tn_builder *b, tn_dtype dtype, const tn_dim *dims, int rank, int axis, int64_t first, int64_t step)
+{
+    tn_value *x = tn_iota(b, dtype, dims, rank, axis);
+    if (step != 1)
+        x = tn_binary(b, TN_OP_multiply, x, tn_broadcast_in_dim(b, tn_int_constant(b, dtype, step), dims, rank, NULL));
+    return first ? tn_binary(b, TN_OP_add, x, tn_broadcast_in_dim(b, tn_int_constant(b, dtype, first), dims, rank, NULL)) : x;
+}
+
 tn_value *tn_reshape(tn_builder *b, tn_value *x, const tn_dim *dims, int rank)
 {
     tn_attr attr = attr_dims(TN_A_shape, dims, rank);

@@ -236,6 +236,7 @@ tn_value *tn_int_constant(tn_builder *b, tn_dtype dtype, int64_t value);
 tn_value *tn_full_like(tn_builder *b, tn_value *x, double value); /* x's shape and type */
 tn_value *tn_dimension(tn_builder *b, tn_dim dim);                /* i64[] ; a constant if dim is */
 tn_value *tn_iota(tn_builder *b, tn_dtype dtype, const tn_dim *dims, int rank, int axis);
+tn_value *tn_series(tn_builder *b, tn_dtype dtype, const tn_dim *dims, int rank, int axis, int64_t first, int64_t step); /* first + step * iota */
 tn_value *tn_reshape(tn_builder *b, tn_value *x, const tn_dim *dims, int rank); /* x itself if nothing changes */
 tn_value *tn_transpose(tn_builder *b, tn_value *x, const int64_t *permutation);
 tn_value *tn_broadcast_in_dim(tn_builder *b, tn_value *x, const tn_dim *dims, int rank, const int64_t *broadcast_dimensions);

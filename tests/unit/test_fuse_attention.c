@@ -27,6 +27,8 @@ enum {
     SYMBOLS = 16384,    /* queries and keys are symbols */
     SPECIAL = 1 << 15,  /* NaN and infinities among queries */
     DEAD = 1 << 16,     /* a mask that hides all keys of a batch by -inf */
+    ADDED = 1 << 17,    /* hidden by what is added: 0, or that number */
+    COUNTED = 1 << 18,  /* places of queries and keys are constants, as a Range of known bounds leaves them */
 };
 
 typedef struct shape {
@@ -104,6 +106,20 @@ static const char *reduced(spelling *w, const char *x, const char *op, const cha
     return line(w, type, scores, "broadcast_in_dim %s, shape = %s, broadcast_dimensions = [0, 1, 2]", name, dims(w, scores));
 }
 
+/* 0, 1, … along s or t, of both. */
+static const char *places(spelling *w, int axis)
+{
+    int64_t n = axis ? w->n->t : w->n->s;
+    if (!(w->how & COUNTED))
+        return line(w, "i64", "st", "iota shape = %s, dtype = i64, iota_dimension = %d", dims(w, "st"), axis);
+    tn_text numbers = {.arena = &w->session->arena};
+    for (int64_t i = 0; i < n; i++)
+        tn_text_add(&numbers, i ? ", %lld" : "%lld", (long long)i);
+    const char *name = format(w, "%%n%d", w->next++);
+    tn_text_add(&w->text, "  %s = constant dense<[%s]> : i64%s\n", name, numbers.at, dims(w, axis ? "t" : "s"));
+    return line(w, "i64", "st", "broadcast_in_dim %s, shape = %s, broadcast_dimensions = [%d]", name, dims(w, "st"), axis);
+}
+
 static const char *masks(spelling *w, const char *s)
 {
     const char *type = w->type, *far = w->how & LOWEST ? (strcmp(type, "f16") ? "-3.3e38" : "-65504") : "-inf";
@@ -113,8 +129,8 @@ static const char *masks(spelling *w, const char *s)
     }
     if (w->how & BIAS)
         s = map2(w, "add", type, "bhst", line(w, type, "bhst", "broadcast_in_dim %%bias, shape = %s, broadcast_dimensions = [1, 2, 3]", dims(w, "bhst")), s);
-    const char *query = line(w, "i64", "st", "iota shape = %s, dtype = i64, iota_dimension = 0", dims(w, "st"));
-    const char *key = line(w, "i64", "st", "iota shape = %s, dtype = i64, iota_dimension = 1", dims(w, "st"));
+    const char *query = places(w, 0);
+    const char *key = places(w, 1);
     if (w->how & ALIBI) {
         const char *apart = line(w, type, "st", "convert %s, dtype = %s", map2(w, "subtract", "i64", "st", key, query), type);
         const char *slope = line(w, type, "hst", "broadcast_in_dim %%slope, shape = %s, broadcast_dimensions = [0]", dims(w, "hst"));
@@ -147,6 +163,8 @@ static const char *masks(spelling *w, const char *s)
     if (!ok)
         return s;
     ok = line(w, "bool", "bhst", "broadcast_in_dim %s, shape = %s, broadcast_dimensions = [2, 3]", ok, dims(w, "bhst"));
+    if (w->how & ADDED)
+        return map2(w, "add", type, "bhst", s, line(w, type, "bhst", "select %s, %s, %s", ok, number(w, type, "0", "bhst"), number(w, type, far, "bhst")));
     return line(w, type, "bhst", "select %s, %s, %s", ok, s, number(w, type, far, "bhst"));
 }
 
@@ -423,6 +441,10 @@ static const unsigned forms[] = {
     SPECIAL | CAUSAL | SCALED,
     DEAD | MASK,
     DEAD | MASK | CAUSAL | WINDOW | SYMBOLS,
+    CAUSAL | ADDED,
+    CAUSAL | ADDED | LOWEST | COUNTED,
+    CAUSAL | ADDED | LOWEST | MASK,
+    TURNED | TRIANGLE | ADDED | LOWEST | SCALED,
 };
 
 static void forms_are_one_kernel(void **state)
@@ -470,6 +492,8 @@ static void threads_in_lockstep(void **state)
         {{1, 1, 1, 80, 150, 64, 64}, CAUSAL | DIVIDED, "bf16", "sm_90a"},
         {{1, 2, 2, 20, 36, 24, 16}, CAUSAL | WINDOW, "f32", "sm_90a"},
         {{1, 2, 1, 1, 70, 16, 16}, MASK, "bf16", "sm_90a"},
+        {{1, 2, 1, 70, 200, 64, 64}, CAUSAL | ADDED | LOWEST | COUNTED, "bf16", "sm_90a"},
+        {{1, 1, 1, 70, 128, 64, 64}, MASK | DIVIDED, "bf16", "sm_90a"},
     };
     (void)state;
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
