@@ -73,6 +73,17 @@ def row_sums(x_ptr, out_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
+def strip_sum(x_ptr, out_ptr, n, BLOCK: tl.constexpr, STRIP: tl.constexpr):
+    """Sums of STRIP elements each."""
+    first = tl.program_id(0) * STRIP
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for at in range(0, STRIP, BLOCK):
+        here = first + at + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + here, mask=here < n, other=0.0).to(tl.float32)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@triton.jit
 def column_sum(x_ptr, out_ptr, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr, STRIP: tl.constexpr):
     """Sums of STRIP rows each; the second grid axis walks over strips."""
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)

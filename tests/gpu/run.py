@@ -203,6 +203,31 @@ class Gelu(Flat):
         return [torch.nn.functional.gelu(i[0].double(), approximate="tanh")]
 
 
+class FullSum(Flat):
+    """Of strips, then of what they gave."""
+    strip = 32768
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype), poisoned(cdiv(size[0], self.strip), dtype=F32)], [poisoned(1, dtype=F32)]
+
+    def moved(self, inputs, outputs):
+        return inputs[0].numel() * inputs[0].element_size()
+
+    def launch(self, k, i, o, size):
+        parts = i[1].numel()
+        k.strip_sum[(parts,)](i[0], i[1], size[0], BLOCK=4096, STRIP=self.strip, num_warps=4)
+        k.strip_sum[(1,)](i[1], o[0], parts, BLOCK=4096, STRIP=4096 * cdiv(parts, 4096), num_warps=8)
+
+    def reference(self, i, size):
+        return [i[0].double().sum()[None]]
+
+
+def odd_rows(row, *sizes):
+    """The same kernel, timed where rows do not end with vectors of 16 bytes, or not all of them."""
+    row.odd, row.big = [], list(sizes)
+    return row
+
+
 class Matmul(Row):
     odd = [(1, 8, 8), (257, 520, 200), (300, 1000, 72), (64, 64, 64), (33, 17, 5)]
     big = [(4096, 4096, 4096), (8192, 8192, 8192)]
@@ -354,7 +379,9 @@ ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, 
            "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
            "mixed_f8": Precise(E4M3, True, right=E5M2), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
 ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
-           "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "matmul": Matmul()}
+           "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "full_sum": FullSum(), "matmul": Matmul(),
+           "softmax_odd": odd_rows(Softmax(), (1 << 18, 1000), (1 << 18, 1001), (1 << 16, 4100), (4096, 65000), (4096, 65001)),
+           "norm_odd": odd_rows(LayerNorm(), (1 << 18, 1000), (1 << 18, 1001), (1 << 16, 5000), (1 << 14, 16001))}
 ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack), ("back_once", AttentionOnce)) for head in (64, 128)
                      for causal in (False, True)}
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
