@@ -276,3 +276,14 @@ def test_regions_sampled_by_their_size(half, tmp_path):
     for run_as in (run, run_symbolic):
         y, = run_as(tmp_path, [node], {"x": x, "rois": rois, "batch": batch}, {"y": F32})
         np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 0, 1), (-1, 0, 0, -2), (1, -1, -1, 2), (-1, -1, -1, -1)])
+def test_pads_that_the_run_tells(mode, pads, tmp_path):
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+    crop = [slice(max(-pads[i], 0), x.shape[i] - max(-pads[i + 2], 0)) for i in range(2)]
+    expected = np.pad(x[tuple(crop)], [(max(pads[i], 0), max(pads[i + 2], 0)) for i in range(2)], mode=mode)
+    for run_as in (run, lambda *given: run_symbolic(*given, static=["pads"])):
+        y, = run_as(tmp_path, [helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)], {"x": x, "pads": np.array(pads, np.int64)}, {"y": F32})
+        np.testing.assert_array_equal(y, expected)

@@ -695,6 +695,26 @@ static bool runtime_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *h
 }
 
 /* low and high for each dimension, from attribute or input, and the axes of opset 18. */
+/* Pads of either sign: what a run tells is what is above 0 less what is below. The number of elements of a tensor with more than three such axes would be a longer
+ * expression than a dimension may be: those are taken as not negative, and a run where one is says so. */
+static bool signed_dims(onnx_ctx *c, const onnx_node *n, tn_value *value, int count, tn_dim *out)
+{
+    tn_dim known[ONNX_MAX_KNOWN] = {NULL}, above[ONNX_MAX_KNOWN], below[ONNX_MAX_KNOWN];
+    int have = 0;
+    bool all = onnx_partial_dims(c, value, known, &have) && have == count;
+    for (int i = 0; i < count && all; i++)
+        all = known[i] != NULL;
+    if (all || value->type.rank != 1 || count > 2 * 3)
+        return onnx_runtime_dims(c, n, value, count, NULL, out);
+    tn_value *none = emit_number(c, value->type.dtype, 0);
+    if (!onnx_runtime_dims(c, n, emit_max(c, value, none), count, NULL, above) ||
+        !onnx_runtime_dims(c, n, emit_max(c, emit_unary(c, TN_OP_negate, value), none), count, NULL, below))
+        return false;
+    for (int i = 0; i < count; i++)
+        out[i] = have == count && known[i] ? known[i] : tn_dim_sub(c->session, above[i], below[i]);
+    return true;
+}
+
 static bool read_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *high)
 {
     int rank = n->input[0]->type.rank, count, naxes = rank;
@@ -715,7 +735,7 @@ static bool read_pads(onnx_ctx *c, const onnx_node *n, tn_dim *low, tn_dim *high
         pads[i] = num(c, list[i]);
     if (!list && !onnx_in(n, 1))
         return onnx_error(c, n, "no pads are given");
-    if (!list && !onnx_runtime_dims(c, n, n->input[1], 2 * naxes, NULL, pads))
+    if (!list && !signed_dims(c, n, n->input[1], 2 * naxes, pads))
         return false;
     for (int i = 0; i < naxes; i++) {
         low[axes[i]] = pads[i];
@@ -800,10 +820,14 @@ static tn_value *crop_axis(onnx_ctx *c, tn_value *x, int axis, tn_dim *low, tn_d
 {
     tn_session *s = c->session;
     tn_dim zero = num(c, 0), start = zero, end = x->type.dim[axis];
-    if ((*low)->hi < 0)
-        start = tn_dim_sub(s, zero, *low), *low = zero;
-    if ((*high)->hi < 0)
-        end = tn_dim_add(s, end, *high), *high = zero;
+    if ((*low)->lo < 0) { /* or the run tells its sign */
+        start = tn_dim_max(s, tn_dim_sub(s, zero, *low), zero);
+        *low = tn_dim_max(s, *low, zero);
+    }
+    if ((*high)->lo < 0) {
+        end = tn_dim_add(s, end, tn_dim_min(s, *high, zero));
+        *high = tn_dim_max(s, *high, zero);
+    }
     return start == zero && end == x->type.dim[axis] ? x : emit_slice_axis(c, x, axis, start, end, 1);
 }
 
