@@ -29,7 +29,7 @@ static const command commands[] = {
     {"info", "MODEL", INFO, true, cli_info, "shows a network's inputs, outputs, operators and memory; without one, this machine"},
 };
 
-typedef enum kind { FLAG, TEXT, NUMBER, REAL, PAIR, DIM, SESSION, MAYBE } kind; /* MAYBE: its value may be left out */
+typedef enum kind { FLAG, TEXT, NUMBER, REAL, PAIR, DIM, SESSION, VARIANT, MAYBE } kind; /* MAYBE: its value may be left out */
 typedef struct option {
     const char *name, *argument;
     int commands;
@@ -72,6 +72,7 @@ static const option options[] = {
     {"--verify", NULL, MODELS | KERNEL, FLAG, AT(verify), "checks the IR after every pass"},
     {"--tune", "SECONDS|off]", MODELS | INFO, MAYBE, 0, "measures schedules of kernels on this machine (default 10 s; info: none) and keeps the best; off: uses none measured before"},
     {"--schedule", "FILE", MODELS | INFO, SESSION, 0, "takes these schedules: a file as `tenon compile --emit=schedule` prints it"},
+    {"--variant", "NAME=N[,NAME=N]", RUN | BENCH | EXPLAIN, VARIANT, 0, "makes code for these sizes alone too, which a run takes where they are its inputs'; may be given more than once"},
     {"--memory-limit", "BYTES[K|M|G]", RUN | BENCH | EXPLAIN | COMPILE | INFO, SESSION, 0, "what a run may take in all: results are computed again to keep it, else it is refused before it starts"},
     {"--option", "NAME=VALUE", ALL, PAIR, SIZE_MAX, "sets an option of the compiler"},
     {"--help", NULL, ALL, FLAG, AT(help), "this text"},
@@ -172,6 +173,13 @@ static int store_pair(cli *c, const option *o, const char *value)
     return 0;
 }
 
+/* One more of a list. */
+static int store_variant(cli *c, const char *value)
+{
+    const char *before = tn_map_get_str(&c->session->options, "variants");
+    return tn_session_option(c->session, "variants", before ? tn_format(&c->session->arena, "%s;%s", before, value) : value) == TN_OK ? 0 : EXIT_USAGE;
+}
+
 static int store(cli *c, const option *o, const char *value)
 {
     void *field = (char *)c + o->field;
@@ -190,6 +198,7 @@ static int store(cli *c, const option *o, const char *value)
         return 0;
     case PAIR:
     case DIM: return store_pair(c, o, value);
+    case VARIANT: return store_variant(c, value);
     case SESSION:
     case MAYBE: return tn_session_option(c->session, o->name + 2, value) == TN_OK ? 0 : EXIT_USAGE;
     }

@@ -93,6 +93,8 @@ void tn_session_free(tn_session *session);
  *   tune              seconds that tn_compile may spend on measuring schedules of kernels on the machine; what it finds is kept in a database in the cache's folder, which
  *                     every later compile uses. "0", as without the option: no measuring; "off": the database is not used either (docs/tuning.md)
  *   tune-sizes        NAME=N, comma separated: sizes of symbolic dimensions to measure at; else their upper bounds
+ *   variants          NAME=N,NAME=N;…: sizes of symbolic dimensions, one list a variant. tn_compile makes code for these sizes alone too, and a run takes the first variant that its
+ *                     inputs fit, else the code for all sizes (docs/executable.md)
  *   schedule          a file that pins schedules: as TN_STAGE_SCHEDULE prints it */
 tn_status tn_session_option(tn_session *session, const char *name, const char *value);
 /* Calls `progress` while long work goes on: the stage's name, how much of how much is done. From the thread that called Tenon. NULL: none. */

@@ -241,6 +241,85 @@ static tn_status check_gpu(const compilation *c)
     return refusal ? tn_error(c->session, TN_UNSUPPORTED, TN_NO_LOC, "%s", refusal) : TN_OK;
 }
 
+/* ---- variants ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct size_search {
+    const char *name;
+    bool found;
+} size_search;
+
+static void look_for_size(void *context, tn_dim symbol)
+{
+    size_search *search = context;
+    search->found |= !strcmp(symbol->name, search->name);
+}
+
+static bool names_size(const tn_graph *graph, const char *name)
+{
+    size_search search = {name, false};
+    for (int i = 0; i < graph->body->nargs; i++)
+        for (int d = 0; d < graph->body->arg[i]->type.rank; d++)
+            tn_dim_symbols(graph->body->arg[i]->type.dim[d], look_for_size, &search);
+    return search.found;
+}
+
+/* One "s=128,b=1": facts of the graph, which the pass `shapes` puts in everywhere. *end: behind it. */
+static tn_status fix_sizes(tn_session *session, tn_graph *graph, const char *text, const char **end)
+{
+    const char *at = text;
+    for (bool more = true; more; at = *end + more) {
+        size_t len = strcspn(at, "=,;");
+        const char *name = tn_strndup(&session->arena, at, len);
+        char *behind = NULL;
+        errno = 0;
+        long long size = at[len] == '=' ? strtoll(at + len + 1, &behind, 10) : 0;
+        if (!behind || behind == at + len + 1 || errno || size < 0 || !strchr(",;", *behind))
+            return tn_error(session, TN_USAGE, TN_NO_LOC, "option variants: expected NAME=N,NAME=N, found '%.*s'", (int)strcspn(text, ";"), text);
+        if (!names_size(graph, name))
+            return tn_error(session, TN_USAGE, TN_NO_LOC, "option variants: no input has a dimension called '%s'", name);
+        tn_dim symbol = tn_dim_symbol(session, name), fixed = tn_dim_const(session, size);
+        if (size < symbol->lo || size > symbol->hi || (symbol->multiple > 1 && size % symbol->multiple))
+            return tn_error(session, TN_USAGE, TN_NO_LOC, "option variants: %s=%lld is not a size that the network takes", name, size);
+        TN_PUSH(&session->arena, &graph->equal, ((struct tn_dim_equal){.a = symbol, .b = fixed}));
+        *end = behind;
+        more = *behind == ',';
+    }
+    return TN_OK;
+}
+
+/* The network once more for the sizes at `text`. Kernels and weights that the first has too are its own on a CPU. */
+static tn_status make_variant(compilation *c, tn_executable *e, const tn_graph *source, const char *text, const char **end)
+{
+    compilation v = {.session = c->session, .options = c->options, .how = c->how, .machine = c->machine, .threads = c->threads, .device = c->device};
+    v.graph = tn_graph_clone(v.session, source);
+    TN_TRY(fix_sizes(v.session, v.graph, text, end));
+    TN_TRY(optimize(&v));
+    tn_status status = fuse(&v);
+    tn_tuner_free(v.tuner);
+    tn_pool_free(v.pool);
+    TN_TRY(status);
+    tn_exec_options options = exec_options(&v);
+    options.shared = v.how.plan_only ? NULL : e->exec;
+    TN_TRY((v.how.plan_only ? tn_exec_plan : tn_exec_new)(v.session, v.program, &options, &e->exec->variant[e->exec->nvariants]));
+    e->exec->nvariants++;
+    return v.how.plan_only ? TN_OK : tn_exec_load(v.session, e->exec->variant[e->exec->nvariants - 1], e->pool);
+}
+
+/* Option variants: "s=128,b=1;s=512". */
+static tn_status make_variants(compilation *c, tn_executable *e, const tn_graph *source)
+{
+    const char *at = tn_map_get_str(&c->session->options, "variants");
+    size_t most = 1;
+    for (const char *text = at; text && *text; text++)
+        most += *text == ';';
+    e->exec->variant = TN_NEW_ARRAY(&c->session->arena, tn_exec *, most);
+    while (at && *at) {
+        TN_TRY(make_variant(c, e, source, at, &at));
+        at += *at == ';';
+    }
+    return TN_OK;
+}
+
 /* ---- executables ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct compile_call {
@@ -266,13 +345,14 @@ static tn_status build(void *argument)
     e->threads = c->threads;
     e->precision = c->precision;
     if (c->how.plan_only)
-        return TN_OK;
+        return call->source ? make_variants(c, e, call->source) : TN_OK;
     TN_TRY(make_pool(c));
     e->pool = c->pool;
     c->pool = NULL;
     e->graph_seconds = c->graph_seconds;
     e->fuse_seconds = c->fuse_seconds;
-    return tn_exec_load(c->session, e->exec, e->pool);
+    TN_TRY(tn_exec_load(c->session, e->exec, e->pool));
+    return call->source ? make_variants(c, e, call->source) : TN_OK;
 }
 
 static tn_status compile(compile_call *call, tn_executable **out)
@@ -320,6 +400,10 @@ void tn_executable_free(tn_executable *executable)
 {
     if (!executable)
         return;
+    for (int i = 0; executable->exec && i < executable->exec->nvariants; i++) {
+        tn_exec_unload(executable->exec->variant[i]);
+        tn_exec_free(executable->exec->variant[i]);
+    }
     tn_exec_unload(executable->exec);
     tn_exec_free(executable->exec);
     tn_pool_free(executable->pool);

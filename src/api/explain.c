@@ -39,7 +39,7 @@ static tn_status take_shapes(explain_call *c, tn_shape *shapes)
 static tn_status plan(explain_call *c)
 {
     tn_arena *arena = &c->report->arena;
-    const tn_exec *exec = c->executable->exec;
+    const tn_exec *exec = tn_exec_choose(c->executable->exec, c->inputs, c->ninputs);
     tn_shape *shapes = TN_NEW_ARRAY(arena, tn_shape, c->ninputs + 1);
     TN_TRY(take_shapes(c, shapes));
     tn_values *values = TN_NEW(arena, tn_values);
@@ -84,11 +84,35 @@ static tn_status run_for(explain_call *c)
         TN_TRY(run_once(c, &now));
         c->report->run_ms = c->report->runs == 0 ? now * 1e3 : fmin(c->report->run_ms, now * 1e3);
     }
-    c->source.context = c->context;
-    c->source.values = &c->context->values;
-    c->source.layout = &c->context->layout;
-    c->source.valid = c->context->valid;
+    const tn_context *ran = c->context->last;
+    c->source.context = ran;
+    c->source.values = &ran->values;
+    c->source.layout = &ran->layout;
+    c->source.valid = ran->valid;
     return TN_OK;
+}
+
+/* The sizes that a variant has fixed, by the names that its inputs have without. */
+static const char *variant_text(tn_arena *arena, const tn_exec *all, const tn_exec *variant)
+{
+    tn_text text = {.arena = arena};
+    tn_map seen = {.arena = arena};
+    for (int i = 0; i < all->ninputs; i++) {
+        const tn_type *type = &all->program->graph->body->arg[i]->type, *fixed = &variant->program->graph->body->arg[i]->type;
+        for (int d = 0; d < type->rank; d++) {
+            if (type->dim[d]->kind != TN_DIM_SYMBOL || !tn_dim_is_const(fixed->dim[d]) || tn_map_get_str(&seen, type->dim[d]->name))
+                continue;
+            *tn_map_at_str(&seen, type->dim[d]->name) = (void *)1;
+            tn_text_add(&text, "%s%s=%lld", text.len ? "," : "", type->dim[d]->name, (long long)fixed->dim[d]->value);
+        }
+    }
+    return text.at ? text.at : "";
+}
+
+static void collect_variants(tn_report *r, const tn_exec *all, const tn_exec *chosen)
+{
+    for (int i = 0; i < all->nvariants; i++)
+        TN_PUSH(&r->arena, &r->variants, ((struct report_variant){variant_text(&r->arena, all, all->variant[i]), all->variant[i] == chosen}));
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------------------------- */
@@ -104,7 +128,8 @@ static tn_status explain(void *argument)
     TN_TRY(tn_api_refusal(c->session, c->options, &refusal));
     r->no_times = refusal ? refusal : c->seconds > 0 ? NULL : "it was not run";
     TN_TRY(tn_api_compile_network(c->session, c->network, c->options, &(tn_compile_how){&r->declined, r->no_times != NULL}, &c->executable));
-    const tn_exec *exec = c->executable->exec;
+    const tn_exec *exec = tn_exec_choose(c->executable->exec, c->inputs, c->ninputs);
+    collect_variants(r, c->executable->exec, exec);
     r->model = c->network->file;
     r->machine = exec->machine->name;
     r->threads = c->executable->threads;

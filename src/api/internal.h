@@ -15,7 +15,7 @@ struct tn_network {
 
 struct tn_executable {
     tn_session *session;
-    tn_exec *exec;
+    tn_exec *exec;       /* its variants are the executable's too */
     tn_pool *pool;
     double graph_seconds, fuse_seconds;
     int threads;

@@ -58,6 +58,7 @@ struct tn_report {
     bool has_rates;
     tn_rates rates;
     TN_VEC(struct report_size { const char *name; int64_t value; }) sizes;
+    TN_VEC(struct report_variant { const char *sizes; bool chosen; }) variants; /* chosen: the report is of it */
     TN_VEC(report_kernel) kernels; /* that every run may start, in order */
     TN_VEC(report_kernel) load;    /* that run once, at load */
     TN_VEC(report_kernel) others;  /* copies, branches, loops: their `name` says which */

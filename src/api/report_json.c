@@ -261,6 +261,18 @@ static json_object *sizes(writer *w, const tn_report *r)
     return array;
 }
 
+static json_object *variants(writer *w, const tn_report *r)
+{
+    json_object *array = new_array(w, r->variants.len);
+    for (size_t i = 0; i < r->variants.len; i++) {
+        json_object *o = new_object(w);
+        put(w, o, "sizes", text(w, r->variants.at[i].sizes));
+        put(w, o, "chosen", json_object_new_boolean(r->variants.at[i].chosen));
+        push(w, array, o);
+    }
+    return array;
+}
+
 bool report_as_json(const tn_report *r, tn_text *out)
 {
     writer w = {.arena = out->arena};
@@ -270,6 +282,7 @@ bool report_as_json(const tn_report *r, tn_text *out)
     put(&w, root, "model", text(&w, r->model));
     put(&w, root, "machine", machine(&w, r));
     put(&w, root, "sizes", sizes(&w, r));
+    put(&w, root, "variants", variants(&w, r));
     put(&w, root, "no_times", text(&w, r->no_times));
     put(&w, root, "totals", totals(&w, r));
     put(&w, root, "kernels", kernels(&w, r->kernels.at, r->kernels.len, kernel));

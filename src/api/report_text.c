@@ -181,6 +181,8 @@ void report_as_text(const tn_report *r, tn_text *out)
         tn_text_add(out, ", %d thread%s", r->threads, r->threads == 1 ? "" : "s");
     for (size_t i = 0; i < r->sizes.len; i++)
         tn_text_add(out, "%s%s = %lld", i ? ", " : "; ", report_clean(arena, r->sizes.at[i].name), (long long)r->sizes.at[i].value);
+    for (size_t i = 0; i < r->variants.len; i++)
+        tn_text_add(out, "%s%s%s", i ? "; " : "\nvariants: ", report_clean(arena, r->variants.at[i].sizes), r->variants.at[i].chosen ? " (this one)" : "");
     tn_text_add(out, "\n%zu kernel%s: %s moved (%s of intermediates), %s", r->kernels.len, r->kernels.len == 1 ? "" : "s", bytes_text(arena, r->read + r->written),
                 bytes_text(arena, r->between), flops_text(arena, r->flops));
     if (!r->no_times)

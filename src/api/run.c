@@ -36,8 +36,14 @@ tn_status tn_context_set_stream(tn_context *context, void *stream)
     stream_call c = {context, stream};
     if (!context)
         return TN_USAGE;
+    context->last = context;
     tn_state_clear(context);
-    return tn_api_guard(&context->session, set_stream, &c);
+    tn_status status = tn_api_guard(&context->session, set_stream, &c);
+    for (int i = 0; i < context->exec->nvariants && status == TN_OK; i++) {
+        status = tn_context_set_stream(context->variant[i], stream);
+        context->last = status == TN_OK ? context : context->variant[i];
+    }
+    return status;
 }
 
 typedef struct upload_call {
@@ -58,6 +64,7 @@ tn_status tn_tensor_upload(tn_context *context, const DLTensor *from, DLTensor *
     upload_call c = {context, from, &made};
     if (!context || !from || !to)
         return TN_USAGE;
+    context->last = context;
     tn_state_clear(context);
     tn_status status = tn_api_guard(&context->session, upload, &c);
     if (status == TN_OK)
@@ -92,6 +99,7 @@ tn_status tn_run(tn_context *context, const DLTensor *inputs, size_t ninputs, DL
     run_call c = {context, inputs, ninputs, outputs, noutputs};
     if (!context || (!inputs && ninputs) || (!outputs && noutputs))
         return TN_USAGE;
+    c.context = context = tn_state_choose(context, inputs, ninputs);
     tn_status status = tn_api_guard(&context->session, run, &c);
     if (status != TN_OK && context->outputs) /* left by a jump, out of memory */
         tn_state_abandon(context);
@@ -115,8 +123,8 @@ static tn_status join_diagnostics(void *argument)
 
 const char *tn_context_error(const tn_context *context)
 {
-    tn_context *c = (tn_context *)(uintptr_t)context; /* the text is made when it is asked for */
-    if (!context || context->session.diags.len == 0)
+    tn_context *c = context ? context->last : NULL; /* the text is made when it is asked for */
+    if (!c || c->session.diags.len == 0)
         return "";
     c->error_text = NULL;
     return tn_api_guard(&c->session, join_diagnostics, c) == TN_OK && c->error_text ? c->error_text : "out of memory";
@@ -127,6 +135,7 @@ tn_status tn_output_shape(tn_context *context, const DLTensor *inputs, size_t ni
     run_call c = {.context = context, .inputs = inputs, .ninputs = ninputs};
     if (!context || (!inputs && ninputs) || !rank || !shape || i >= (size_t)context->exec->noutputs)
         return TN_USAGE;
+    c.context = context = tn_state_choose(context, inputs, ninputs);
     TN_TRY(tn_api_guard(&context->session, prepare, &c));
     *rank = tn_operand(context->exec->program->graph->body->last, (int)i)->type.rank;
     tn_state_output_shape(context, (int)i, shape);
@@ -142,6 +151,7 @@ tn_status tn_memory_needed(tn_context *context, const DLTensor *inputs, size_t n
     tn_run_memory memory;
     if (!context || (!inputs && ninputs) || !out)
         return TN_USAGE;
+    c.context = context = tn_state_choose(context, inputs, ninputs);
     TN_TRY(tn_api_guard(&context->session, prepare, &c));
     int64_t bytes = context->scratch_size * tn_pool_threads(context->pool);
     tn_layout_sum(&scratch, context->exec, &context->layout, context->valid, bytes, &memory);
@@ -154,6 +164,8 @@ void tn_profile_start(tn_context *context, int on)
 {
     if (!context)
         return;
+    for (int i = 0; i < context->exec->nvariants; i++)
+        tn_profile_start(context->variant[i], on);
     context->profiling = on != 0;
     memset(context->time, 0, sizeof *context->time * context->exec->steps.len);
 }
@@ -170,6 +182,7 @@ static int kernel_step(const tn_exec *exec, size_t i)
 size_t tn_profile_count(const tn_context *context)
 {
     size_t n = 0;
+    context = context ? context->last : NULL;
     for (size_t s = 0; context && s < context->exec->steps.len; s++)
         n += context->exec->steps.at[s].kernel >= 0 && !context->exec->steps.at[s].step->init;
     return n;
@@ -177,6 +190,7 @@ size_t tn_profile_count(const tn_context *context)
 
 tn_status tn_profile_at(const tn_context *context, size_t i, tn_profile_row *out)
 {
+    context = context ? context->last : NULL;
     int s = context ? kernel_step(context->exec, i) : -1;
     if (s < 0 || !out)
         return TN_USAGE;

@@ -57,7 +57,7 @@ typedef struct option_call {
 } option_call;
 
 /* Their values are looked at by what uses them (compile.c). */
-static const char *const option_names[] = {"matmul-precision", "memory-limit", "numerics", "schedule", "tune", "tune-sizes"};
+static const char *const option_names[] = {"matmul-precision", "memory-limit", "numerics", "schedule", "tune", "tune-sizes", "variants"};
 
 static tn_status set_option(void *argument)
 {

@@ -16,6 +16,8 @@ static tn_status make(tn_exec *exec, const tn_exec_options *options)
     if (!exec->machine->gpu) /* there constants lie where they are copied to */
         tn_plan_mark_misaligned(exec);
     TN_TRY(tn_plan_link(exec, options));
+    if (options->shared && !exec->machine->gpu)
+        tn_plan_share_packed(exec, options->shared);
     return tn_plan_constants(exec);
 }
 

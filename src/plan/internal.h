@@ -25,6 +25,8 @@ bool tn_plan_in_segment(const tn_exec *exec, size_t buffer);
 bool tn_plan_same_place(const tn_kernel *kernel, int out, int in);
 /* constants.c: constants where they lie or copied; memory of persistent buffers. */
 tn_status tn_plan_constants(tn_exec *exec);
+/* constants.c: what `from` packed of the same constants by the same code becomes the executable's; steps that would do it again go. */
+void tn_plan_share_packed(tn_exec *exec, const tn_exec *from);
 /* constants.c: kernels that read a constant which starts between elements get to know it; before code is made. */
 void tn_plan_mark_misaligned(tn_exec *exec);
 

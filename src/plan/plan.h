@@ -113,6 +113,8 @@ typedef struct tn_exec_options {
     int device;                /* the GPU that it runs on */
     const char *cache;         /* folder of compiled code, which keeps an executable's for a GPU; NULL: none */
     int64_t memory_limit;      /* bytes that a run may take (tn_run_memory.peak); 0: no limit */
+    const struct tn_exec *shared; /* loaded, for the same machine, and outlives the new one: what its `init` steps made of the same constants by the same code is used
+                                   * again (on a CPU). NULL: none */
 } tn_exec_options;
 
 typedef struct tn_exec {
@@ -134,6 +136,8 @@ typedef struct tn_exec {
     int ngroups;
     bool no_reuse;
     int64_t memory_limit;      /* bytes; 0: none */
+    struct tn_exec **variant;  /* of the same network with some sizes fixed; a run takes the first that its inputs fit (src/run). Owned by who made them */
+    int nvariants;
     bool bare;                 /* tn_exec_plan made it: no code, and no memory for constants */
     int positions;             /* of the run's order: one past the last */
     int ninputs, noutputs;

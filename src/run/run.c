@@ -222,9 +222,11 @@ void tn_state_time_runs(struct tn_context *s, bool on)
 {
     if (s->gpu)
         s->gpu->timed = on;
+    for (int i = 0; i < s->exec->nvariants; i++)
+        tn_state_time_runs(s->variant[i], on);
 }
 
-double tn_state_seconds(const struct tn_context *s) { return s->gpu ? s->gpu->seconds : -1; }
+double tn_state_seconds(const struct tn_context *s) { return s->gpu ? s->last->gpu->seconds : -1; }
 
 void tn_state_abandon(struct tn_context *s)
 {

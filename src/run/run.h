@@ -68,11 +68,18 @@ struct tn_context {
     DLTensor *outputs;   /* of the run in progress */
     bool *ours;          /* by output: allocated by this run */
     const char *error_text;
+    struct tn_context **variant; /* of the executable's variants, in their order */
+    struct tn_context *last; /* itself or a variant: whose the last call was */
     struct tn_gpu_run *gpu; /* device.h: of an executable for a GPU, where pointers are its addresses; NULL: of one for the CPU */
 };
 
+/* A context of an executable has one for each of its variants. */
 tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **out);
 void tn_state_free(struct tn_context *state);
+/* The context for inputs of these shapes: of the first variant that they fit, else the context itself; it is then `last`. */
+struct tn_context *tn_state_choose(struct tn_context *state, const DLTensor *inputs, size_t ninputs);
+/* The executable likewise. */
+const tn_exec *tn_exec_choose(const tn_exec *exec, const DLTensor *inputs, size_t ninputs);
 /* See tn_run and tn_allocate in tenon.h. Diagnostics go to state->session, which is emptied first. */
 tn_status tn_state_run(struct tn_context *state, const DLTensor *inputs, size_t ninputs, DLTensor *outputs, size_t noutputs);
 /* After a run that was left by a jump (out of memory): frees what it allocated for the caller. */

@@ -4,6 +4,8 @@
 
 #include "run/device.h"
 
+static void give_back_memory(struct tn_context *s);
+
 static tn_arena *arena_of(struct tn_context *state) { return &state->arena; }
 
 static void forget_scratch(struct tn_context *s)
@@ -64,15 +66,64 @@ tn_status tn_state_new(const tn_exec *exec, tn_pool *pool, struct tn_context **o
         tn_state_free(s);
         return status;
     }
+    s->variant = TN_NEW_ARRAY(&s->arena, struct tn_context *, (size_t)exec->nvariants + 1);
+    for (int i = 0; i < exec->nvariants && status == TN_OK; i++)
+        status = tn_state_new(exec->variant[i], pool, &s->variant[i]);
+    if (status != TN_OK) {
+        tn_state_free(s);
+        return status;
+    }
     s->arena.on_oom = s->session.arena.on_oom = NULL;
-    *out = s;
+    s->last = *out = s;
     return TN_OK;
+}
+
+/* As far as its sizes are numbers: what is wrong with the rest says who binds them. */
+static bool fits(const tn_exec *exec, const DLTensor *inputs)
+{
+    for (int i = 0; i < exec->ninputs; i++) {
+        const tn_type *type = &exec->program->graph->body->arg[i]->type;
+        if (inputs[i].ndim != type->rank || (type->rank > 0 && !inputs[i].shape))
+            return false;
+        for (int d = 0; d < type->rank; d++)
+            if (tn_dim_is_const(type->dim[d]) && type->dim[d]->value != inputs[i].shape[d])
+                return false;
+    }
+    return true;
+}
+
+/* Number of the variant; -1: none fits. */
+static int choose_variant(const tn_exec *exec, const DLTensor *inputs, size_t ninputs)
+{
+    for (int v = 0; v < exec->nvariants && ninputs == (size_t)exec->ninputs; v++)
+        if (fits(exec->variant[v], inputs))
+            return v;
+    return -1;
+}
+
+const tn_exec *tn_exec_choose(const tn_exec *exec, const DLTensor *inputs, size_t ninputs)
+{
+    int v = choose_variant(exec, inputs, ninputs);
+    return v < 0 ? exec : exec->variant[v];
+}
+
+struct tn_context *tn_state_choose(struct tn_context *s, const DLTensor *inputs, size_t ninputs)
+{
+    int v = choose_variant(s->exec, inputs, ninputs);
+    struct tn_context *chosen = v < 0 ? s : s->variant[v];
+    if (chosen != s->last && s->exec->memory_limit) {
+        give_back_memory(s->last);
+        s->last->bound = false;
+    }
+    return s->last = chosen;
 }
 
 void tn_state_free(struct tn_context *s)
 {
     if (!s)
         return;
+    for (int i = 0; s->variant && i < s->exec->nvariants; i++)
+        tn_state_free(s->variant[i]);
     if (s->gpu)
         tn_device_wait_quietly(s);
     for (int g = 0; s->segment && g < s->exec->ngroups; g++)
