@@ -220,7 +220,11 @@ tn_lvalue *tn_l_fn(tn_lbuilder *b, tn_scalar fn, tn_lvalue *const *operands, int
     return v;
 }
 
-bool tn_l_contracts(tn_scalar fn, tn_dtype dtype) { return (fn == TN_S_add || fn == TN_S_sub || fn == TN_S_mul) && (dtype == TN_F32 || dtype == TN_F64); }
+bool tn_l_contracts(tn_scalar fn, tn_dtype dtype)
+{
+    bool rounds_once = fn == TN_S_add || fn == TN_S_sub || fn == TN_S_mul;
+    return (rounds_once && (dtype == TN_F32 || dtype == TN_F64)) || (fn == TN_S_exp2 && dtype == TN_F32);
+}
 
 tn_lvalue *tn_l_fn_like(tn_lbuilder *b, const tn_lop *op, tn_lvalue *const *operands)
 {

@@ -231,7 +231,8 @@ static tn_lvalue *expand_pairs(expander *e, tn_lbuilder *b, const tn_lop *cast)
 static tn_lvalue *expand_hidden(expander *e, tn_lbuilder *b, const tn_lop *op)
 {
     bool hides = e->stored != TN_NO_DTYPE && tn_dtype_bits(e->stored) <= 16;
-    if (!hides && (!e->seen || op->result->id >= e->known || e->seen[op->result->id]))
+    bool flushes = op->fn == TN_S_exp2 && op->contract; /* three instructions less: a comparison and two products under it */
+    if (!hides && !flushes && (!e->seen || op->result->id >= e->known || e->seen[op->result->id]))
         return NULL;
     if (op->fn == TN_S_div)
         return tn_l_gpumath(b, e->spec, TN_S_div_full, op->operand, TN_F32);

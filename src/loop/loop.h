@@ -100,7 +100,7 @@ struct tn_lop {
     const char *name;      /* intrinsic, machine; print: its text, with a place for each value (tn_l_print_piece) */
     bool turned;           /* for of kind grid: every second round of CTAs takes its programs the other way round; printed `turned` */
     bool stream;           /* store: past the caches, since nothing reads it soon; whole vectors are aligned to their size. A hint, printed `stream` */
-    bool contract;         /* fn: of a product and a sum that both say so a machine may make one operation that rounds once. A permission, printed `contract` */
+    bool contract;         /* fn: of a product and a sum that both say so a machine may make one operation that rounds once; of exp2 of f32, denormal results may be 0. A permission, printed `contract` */
     tn_lscope scope;        /* atomic, atomic_load, cas, fence */
     tn_lblock *block;
     tn_lop *prev, *next;

@@ -67,7 +67,7 @@ static bool check_fn(verifier *v)
     if (!tn_scalar_accepts(op->fn, last.dtype))
         return BAD(v, "L3: not defined for %s", tn_dtype_text(last.dtype));
     if (op->contract && !tn_l_contracts(op->fn, last.dtype))
-        return BAD(v, "L3: sums and products of f32 and f64 contract, not %s of %s", tn_scalar_name(op->fn), tn_dtype_text(last.dtype));
+        return BAD(v, "L3: sums and products of f32 and f64 contract, and exp2 of f32, not %s of %s", tn_scalar_name(op->fn), tn_dtype_text(last.dtype));
     return check_result(v, tn_lvector(tn_scalar_result(op->fn, last.dtype), last.lanes));
 }
 

@@ -239,7 +239,7 @@ typedef struct tn_kernel {
     TN_VEC(tn_trange) grid;      /* first is outermost */
     tn_tblock *body;
     tn_schedule schedule;
-    bool contract;               /* a product and a sum of f32 or f64 may be rounded once, where the machine does that (user kernels on a GPU) */
+    bool contract;               /* a product and a sum of f32 or f64 may be rounded once, denormal results of exp2 be 0, where the machine does that (user kernels on a GPU) */
     bool overlap;                /* parameters may overlap in memory (user kernels); else they are the same buffer or apart */
     uint32_t next_id;
 } tn_kernel;

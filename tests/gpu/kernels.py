@@ -179,17 +179,19 @@ def in_turns(head, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, length, MASKED: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Over the keys [first, end): maxima, sums of weights and of values so far."""
+def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, length, MASKED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Over the keys [first, end), of which rows may not see all if MASKED: maxima, sums of weights and of values so far. The scale is above 0."""
     for start in range(first, end, BLOCK_N):
         cols = start + tl.arange(0, BLOCK_N)
         k = k_desc.load([start, 0])
-        s = tl.dot(q, k.T) * scale_log2
-        s = tl.where(cols[None, :] < length, s, -float("inf"))
+        s = tl.dot(q, k.T)
         if MASKED:
-            s = tl.where(rows[:, None] >= cols[None, :], s, -float("inf"))
-        m_new = tl.maximum(m_i, tl.max(s, 1))
-        p = tl.exp2(s - m_new[:, None])
+            seen = cols[None, :] < length
+            if CAUSAL:
+                seen = seen & (rows[:, None] >= cols[None, :])
+            s = tl.where(seen, s, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(s, 1) * scale_log2)
+        p = tl.exp2(s * scale_log2 - m_new[:, None])
         alpha = tl.exp2(m_i - m_new)
         l_i = l_i * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None]
@@ -203,7 +205,7 @@ def attend(acc, l_i, m_i, q, k_desc, v_desc, first, end, rows, scale_log2, lengt
 def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """o = softmax(q k^T scale) v of [heads, length, HEAD], and for the way back lse: logarithms to base 2 of the sums of exponents. BLOCK_N divides BLOCK_M."""
     head = tl.program_id(1)
-    first_row = in_turns(head, CAUSAL) * BLOCK_M
+    first_row = tl.program_id(0) * BLOCK_M
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     k_desc = tl.make_tensor_descriptor(k_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_N, HEAD])
@@ -215,11 +217,11 @@ def attention(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, scale, length, HEAD: tl.const
     acc = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
     q = q_desc.load([first_row, 0])
     scale_log2 = scale * 1.4426950408889634
+    whole, end = length // BLOCK_N * BLOCK_N, length
     if CAUSAL:
-        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, 0, first_row, rows, scale_log2, length, False, BLOCK_N)
-        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, first_row, tl.minimum(first_row + BLOCK_M, length), rows, scale_log2, length, True, BLOCK_N)
-    else:
-        acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, 0, length, rows, scale_log2, length, False, BLOCK_N)
+        whole, end = first_row, tl.minimum(first_row + BLOCK_M, length)
+    acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, 0, whole, rows, scale_log2, length, False, CAUSAL, BLOCK_N)
+    acc, l_i, m_i = attend(acc, l_i, m_i, q, k_desc, v_desc, whole, end, rows, scale_log2, length, True, CAUSAL, BLOCK_N)
     tl.store(lse_ptr + head * length + rows, m_i + tl.log2(l_i), mask=rows < length)
     o_desc.store([first_row, 0], (acc / l_i[:, None]).to(o_ptr.dtype.element_ty))
 

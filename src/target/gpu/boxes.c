@@ -29,6 +29,7 @@
 struct gpu_boxes {
     const tn_top *dot, *last; /* the first and the last in a turn that read it */
     const tn_tblock *block; /* whose turns are its: where its loads stand */
+    const gpu_boxes *earlier; /* of a loop before, of alike operands: memory, mbarriers and stages are that one's, which this one goes on with. NULL: none */
     gpu_operand *operand[2];
     int n, stages;
     int first;              /* number of its first mbarrier: one a stage for `full`, then one for `empty` */
@@ -41,7 +42,7 @@ struct gpu_boxes {
 
 enum { FULL, EMPTY };
 enum { BOX_ROWS = 256, LINE = 128, UNBOUNDED = INT32_MAX };
-enum { GROUP = 128 /* threads of a warpgroup */, EIGHT = 8 /* registers are given out in eights */, PRODUCERS = 24 /* registers of a thread that copies */ };
+enum { GROUP = 128 /* threads of a warpgroup */, EIGHT = 8 /* registers are given out in eights */ };
 
 /* ---- which loads ----------------------------------------------------------------------------------------------------------- */
 
@@ -374,6 +375,50 @@ static int stages_of(const lower *L, const gpu_boxes *x, int most, int whole)
     return (int)tn_max(2, tn_min(most, wanted + (loop->code == TN_T_fold))); /* of a fold's the products of one more are under way */
 }
 
+static bool lie_alike(const gpu_operand *x, const gpu_operand *y)
+{
+    return x->left == y->left && x->inner == y->inner && x->rows == y->rows && x->columns == y->columns && x->box == y->box && x->bytes == y->bytes && x->map_rows == y->map_rows;
+}
+
+static bool is_inside(const tn_tblock *block, const tn_tblock *outer)
+{
+    while (block && block != outer)
+        block = block->parent ? block->parent->block : NULL;
+    return block != NULL;
+}
+
+static bool is_apart(const tn_tblock *x, const tn_tblock *y) { return !is_inside(x, y) && !is_inside(y, x); }
+
+static bool may_go_on_with(const gpu_boxes *x, const gpu_boxes *earlier)
+{
+    const tn_top *loop = x->block->parent, *before = earlier->block->parent;
+    if (earlier->earlier || !loop || !before || loop->code != TN_T_for || before->code != TN_T_for || x->n != earlier->n || !is_apart(x->block, earlier->block))
+        return false;
+    for (int k = 0; k < x->n; k++)
+        if (!lie_alike(x->operand[k], earlier->operand[k]))
+            return false;
+    return true;
+}
+
+/* Another ring of the same loop, or of one around it or in it, goes on with that one. */
+static bool is_taken(const gpu_lower *g, const gpu_boxes *x, const gpu_boxes *earlier)
+{
+    for (size_t i = 0; i < g->boxes.len; i++)
+        if (g->boxes.at[i]->earlier == earlier && !is_apart(g->boxes.at[i]->block, x->block))
+            return true;
+    return false;
+}
+
+/* Loops that follow each other, of which one walks keys that all rows see and the other one the rest, say, have rings in common. */
+static void share_rings(lower *L)
+{
+    gpu_lower *g = GPU(L);
+    for (size_t i = 0; i < g->boxes.len; i++)
+        for (size_t j = 0; j < i && !g->boxes.at[i]->earlier; j++)
+            if (may_go_on_with(g->boxes.at[i], g->boxes.at[j]) && !is_taken(g, g->boxes.at[i], g->boxes.at[j]))
+                g->boxes.at[i]->earlier = g->boxes.at[j];
+}
+
 /* Buffers for each ring, as many as are wanted and fit. */
 static bool fit(lower *L)
 {
@@ -383,8 +428,9 @@ static bool fit(lower *L)
         for (int whole = 2; whole > 0; whole--) {
             int64_t bytes = SLACK;
             for (size_t i = 0; i < g->boxes.len; i++) {
-                g->boxes.at[i]->stages = stages_of(L, g->boxes.at[i], most, whole);
-                bytes += g->boxes.at[i]->stages * ring_bytes(g->boxes.at[i]);
+                gpu_boxes *x = g->boxes.at[i];
+                x->stages = x->earlier ? x->earlier->stages : stages_of(L, x, most, whole);
+                bytes += x->earlier ? 0 : x->stages * ring_bytes(x);
             }
             if (bytes <= gpu_most_shared(L) - g->shared)
                 return true;
@@ -404,6 +450,7 @@ void gpu_plan_boxes(lower *L)
     tn_tile_walk(L->kernel->body, plan_dot, L);
     if (!g->boxes.len)
         return;
+    share_rings(L);
     if (!fit(L)) {
         tn_text_add(&g->remarks, "\nno boxes: two stages do not fit in shared memory");
         g->boxes.len = 0;
@@ -415,9 +462,13 @@ void gpu_plan_boxes(lower *L)
     g->instances = instances_of(L);
     for (size_t i = 0; i < g->boxes.len; i++) {
         gpu_boxes *x = g->boxes.at[i];
+        for (int k = 0; k < x->n && x->earlier; k++)
+            x->operand[k]->buffer = x->earlier->operand[k]->buffer;
+        x->first = x->earlier ? x->earlier->first : n;
+        if (x->earlier)
+            continue;
         for (int k = 0; k < x->n; k++)
             gpu_give_buffer(L, x->operand[k], x->stages);
-        x->first = n;
         x->first_turn = n + 2 * x->stages;
         n = x->first_turn + (g->instances > 1 ? g->instances : 0);
     }
@@ -457,6 +508,11 @@ static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_lvalue *first
 /* At the first program's first turn. */
 static void start(tn_lbuilder *b, gpu_boxes *x)
 {
+    if (x->earlier) {
+        x->stage = x->earlier->stage;
+        x->parity = x->earlier->parity;
+        return;
+    }
     x->stage = new_counter(b, "stage", tn_l_index(b, 0));
     x->parity = new_counter(b, "parity", tn_l_index(b, 0));
 }
@@ -820,7 +876,7 @@ static void init_mbarriers(lower *L, tn_lbuilder *b, tn_lvalue *thread)
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_eq, thread, tn_l_index(b, 0)))->region[0]);
     for (size_t i = 0; i < g->boxes.len; i++) {
         const gpu_boxes *x = g->boxes.at[i];
-        for (int k = 0; k < 2 * x->stages + turns; k++)
+        for (int k = 0; k < 2 * x->stages + turns && !x->earlier; k++)
             tn_l_machine(&in, "mbarrier_init", (tn_lvalue *[]){g->mbarriers, tn_l_index(&in, x->first + k), tn_l_index(&in, k < x->stages ? 1 : groups)}, 3);
     }
     tn_l_machine(&in, "mbarrier_fence", NULL, 0);
@@ -834,17 +890,29 @@ static int64_t registers_of(const lower *L, int64_t threads)
     return tn_min(gpu_processor_registers(L) / QUARTERS / (tn_ceildiv(threads, GROUP) * TN_WARP) / EIGHT * EIGHT, MOST / EIGHT * EIGHT);
 }
 
-/* Registers that products want of a thread, addresses and what comes behind them included. */
+/* Registers that products want of a thread, addresses and what comes behind them included: where most of it is under way at once. */
 static int64_t wanted_registers(const lower *L)
 {
     enum { REST = 64 };
     const gpu_lower *g = (const gpu_lower *)L;
-    int64_t words = REST;
-    for (size_t i = 0; i < g->products.len; i++)
-        words += gpu_words(L, &g->products.at[i]->result->type);
-    for (size_t i = 0; i < g->overlaps.len; i++)
-        words += g->overlaps.at[i]->words;
-    return words;
+    int64_t most = 0;
+    for (size_t i = 0; i < g->products.len; i++) {
+        const tn_tblock *block = g->products.at[i]->block;
+        int64_t words = 0;
+        for (size_t k = 0; k < g->products.len; k++)
+            words += is_apart(g->products.at[k]->block, block) ? 0 : gpu_words(L, &g->products.at[k]->result->type);
+        for (size_t k = 0; k < g->overlaps.len; k++)
+            words += is_apart(g->overlaps.at[k]->loop->region[0], block) ? 0 : g->overlaps.at[k]->words;
+        most = tn_max(most, words);
+    }
+    return REST + most;
+}
+
+/* Registers that a thread that copies keeps, where a whole warpgroup hands over the rest: the fewest only where the others need all there are. */
+static int64_t producer_registers(const lower *L)
+{
+    enum { USUAL = 40, FEWEST = 24, OTHERS = 232 /* for each of two warpgroups */ };
+    return wanted_registers(L) > OTHERS ? FEWEST : USUAL;
 }
 
 /* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
@@ -895,7 +963,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     L->entry.before = roles;
     tn_lbuilder in = tn_l_in(b, roles->region[0]);
     if (hand_over) {
-        int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - PRODUCERS) / (computing / GROUP) / EIGHT * EIGHT, 240);
+        int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - producer_registers(L)) / (computing / GROUP) / EIGHT * EIGHT, 240);
         tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
     }
     scope computed = lower_open(L); /* what one role has computed the other does not see */
@@ -905,7 +973,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
         return;
     in = tn_l_in(b, roles->region[1]);
     if (hand_over)
-        tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, PRODUCERS)}, 1);
+        tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, producer_registers(L))}, 1);
     in = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_eq, thread, tn_l_index(&in, computing)))->region[0]);
     for (size_t i = 0; i < g->boxes.len; i++)
         start(&in, g->boxes.at[i]);
