@@ -97,6 +97,54 @@ static void test_declined(void **state)
     check(&small, "%h = mul %dots, %dots : $M x #N x f32\n    %hh = add %h, %a0 : $M x #N x f32\n    %scores = select %ok, %hh, %far : $M x #N x f32", FUSED, false, 1);
 }
 
+/* The same in two loops, over whole blocks of keys and over what is left, which go on with one ring for keys and one for values. */
+static const char *in_two_loops(tn_arena *arena, const char *text)
+{
+    const char *loop = strstr(text, "  %m, %l, %acc = for"), *end = strstr(loop, "    yield %m2, %l1, %a1\n  }\n");
+    assert_non_null(end);
+    int before = (int)(loop - text), length = (int)(end - loop) + (int)strlen("    yield %m2, %l1, %a1\n  }\n");
+    const char *const to[][2] = {{"%zero to %ss", "%zero to %whole"}, {"%m, %l, %acc = for", "%mw, %lw, %accw = for"}};
+    const char *const from[][2] = {{"%zero to %ss", "%whole to %ss"}, {"%m0 = %lowest:", "%m0 = %mw:"}, {"%l0 = %none:", "%l0 = %lw:"}, {"%a0 = %empty:", "%a0 = %accw:"}};
+    const char *part[2] = {tn_format(arena, "%.*s", length, loop), tn_format(arena, "%.*s", length, loop)};
+    for (size_t i = 0; i < TN_COUNT(to) + TN_COUNT(from); i++) {
+        const char *const *by = i < TN_COUNT(to) ? to[i] : from[i - TN_COUNT(to)], **at = &part[i >= TN_COUNT(to)], *found = strstr(*at, by[0]);
+        *at = tn_format(arena, "%.*s%s%s", (int)(found - *at), *at, by[1], found + strlen(by[0]));
+    }
+    return tn_format(arena, "%.*s  %%blocks = div %%ss, %%step : i64\n  %%whole = mul %%blocks, %%step : i64\n%s%s%s", before, text, part[0], part[1], loop + length);
+}
+
+static void check_two(const shape *s, const char *scores, uint64_t seed)
+{
+    tn_arena arena = {0};
+    const char *text = in_two_loops(&arena, filled(&arena, s, scores, SCALED)), *first;
+    variant v = {.size = {{"q", s->q}, {"s", s->s}}, .bind = {{"$M", s->M}}};
+    tn_session *session = new_test_session();
+    tn_kernel *kernel = tile_variant(session, text, &v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", s->warps);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    first = strstr(func->remarks, "a turn's first product runs");
+    assert_true(first && strstr(first + 1, "a turn's first product runs"));
+    int buffers = 0;
+    for (const tn_lop *op = func->body->first; op; op = op->next)
+        buffers += op->code == TN_L_alloc && op->result->type.space == TN_SPACE_SHARED && op->result->type.dtype == TN_BF16;
+    assert_int_equal(buffers, 3); /* of rows, keys and values */
+    free_test_session(session);
+    assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
+    tn_arena_free(&arena);
+}
+
+/* No whole block, no rest, more whole ones than a ring has stages, several programs a CTA. */
+static void test_two_loops(void **state)
+{
+    static const shape shapes[] = {{70, 50, 64, 4, "64", "64"}, {64, 128, 64, 4, "64", "64"}, {200, 450, 64, 4, "64", "64"}, {100, 300, 128, 8, "64", "128"}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(shapes); i++) {
+        check_two(&shapes[i], VISIBLE, i);
+        check_two(&shapes[i], CAUSAL, i);
+    }
+}
+
 /* Products of as many turns as a program has blocks before it, of several heads. */
 static const char *const triangle =
     "kernel @triangle(%q: bf16[h*q*64] read align 16, %k: bf16[h*64*q] read align 16, %y: f32[h*q*64] write) grid(%a : h by 1, %p : q by 64) {\n"
@@ -144,6 +192,6 @@ static void test_order(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_spellings), cmocka_unit_test(test_declined), cmocka_unit_test(test_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_spellings), cmocka_unit_test(test_declined), cmocka_unit_test(test_two_loops), cmocka_unit_test(test_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
