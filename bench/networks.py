@@ -33,6 +33,7 @@ class Diagnostic(ctypes.Structure):
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 TORCH = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+FLOAT8 = {"float8_e4m3fn": 10, "float8_e5m2": 12}
 
 
 def tensor_of(array):
@@ -40,9 +41,10 @@ def tensor_of(array):
     if hasattr(array, "data_ptr"):
         name = str(array.dtype).removeprefix("torch.")
         kind = name.rstrip("0123456789")
+        code, bits = (FLOAT8[name], 8) if name in FLOAT8 else (TORCH[kind], int(name[len(kind):]))
         shape = (ctypes.c_int64 * max(array.dim(), 1))(*array.shape)
         device = (2, array.device.index or 0) if array.is_cuda else (1, 0)
-        return DLTensor(array.data_ptr(), *device, array.dim(), TORCH[kind], int(name[len(kind):]), 1, shape, None, 0)
+        return DLTensor(array.data_ptr(), *device, array.dim(), code, bits, 1, shape, None, 0)
     shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     code = CODES[array.dtype.kind]
     return DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1, shape, None, 0)
@@ -60,22 +62,28 @@ class Library:
         for name in ("tn_diagnostic_count", "tn_input_count", "tn_output_count"):
             getattr(self.c, name).restype = ctypes.c_size_t
 
-    def load(self, model, threads, inputs, dims=None, machine=None, outputs=None, passes=None):
-        """inputs: arrays or tensors by name, in the network's order; outputs: tensors to write into, NULL: Tenon allocates arrays."""
-        return Network(self, str(model), threads, inputs, dims or {}, machine, outputs, passes)
+    def load(self, model, threads, inputs, dims=None, machine=None, outputs=None, passes=None, options=None):
+        """model: an ONNX file, or Graph IR if its name ends in .tn; inputs: arrays or tensors by name, in the network's order; outputs: tensors to write into, NULL:
+        Tenon allocates arrays; options: of the session, by name."""
+        return Network(self, str(model), threads, inputs, dims or {}, machine, outputs, passes, options or {})
 
 
 class Network:
     """A compiled network with its inputs. `run` writes into the outputs given, or those that the first run allocated."""
 
-    def __init__(self, library, model, threads, inputs, dims, machine=None, outputs=None, passes=None):
+    def __init__(self, library, model, threads, inputs, dims, machine=None, outputs=None, passes=None, options=None):
         self.c, self.inputs, self.handles = library.c, inputs, []
         self.session = ctypes.c_void_p(self.c.tn_session_new())
         self.network, self.executable, self.context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         names = (ctypes.c_char_p * len(dims))(*(name.encode() for name in dims))
         load = LoadOptions(names, (ctypes.c_int64 * len(dims))(*dims.values()), len(dims))
         start = time.perf_counter()
-        self.check(self.c.tn_load_onnx(self.session, model.encode(), ctypes.byref(load), ctypes.byref(self.network)))
+        for name, value in (options or {}).items():
+            self.check(self.c.tn_session_option(self.session, name.encode(), value.encode()))
+        if model.endswith(".tn"):
+            self.check(self.c.tn_load_text(self.session, model.encode(), ctypes.byref(self.network)))
+        else:
+            self.check(self.c.tn_load_onnx(self.session, model.encode(), ctypes.byref(load), ctypes.byref(self.network)))
         self.import_ms = (time.perf_counter() - start) * 1e3
         options = CompileOptions(machine.encode() if machine else None, threads, passes.encode() if passes else None, None, 0)
         self.check(self.c.tn_compile(self.session, self.network, ctypes.byref(options), ctypes.byref(self.executable)))

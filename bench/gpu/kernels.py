@@ -60,6 +60,52 @@ class Product:
         return lambda: torch.matmul(given["a"], right, out=out)
 
 
+class Typed:
+    """[n, n] by [n, n] transposed, of another type than bf16, against what PyTorch has for it."""
+    operations, along = 0, "nk"
+    TYPES = {"f16": ("f16", "f16", "float16", 2e-3), "tf32": ("f32", "f32", "float32", 2e-3), "f8e4m3": ("f8e4m3fn", "f32", "bfloat16", 3e-3), "i8": ("i8", "i32", "int32", 0)}
+
+    def __init__(self, what, n):
+        self.what, self.n, self.goal = what, n, 1.0
+        self.name, self.operations = f"product_{what}_{n}", 2 * n ** 3
+        self.factors, self.sums, self.type, self.bound = self.TYPES[what]
+        self.options = {"matmul-precision": "tf32"} if what == "tf32" else {}
+
+    def text(self):
+        shape, sums = f"[{self.n}, {self.n}]", self.sums
+        lines = [f"graph @{self.name}(%a: {self.factors}{shape}, %b: {self.factors}{shape}) -> (c) {{"]
+        if self.factors != sums:
+            lines += [f"  %{x}.wide = convert %{x}, dtype = {sums} : {sums}{shape}" for x in "ab"]
+        a, b = ("%a", "%b") if self.factors == sums else ("%a.wide", "%b.wide")
+        rounded = self.what == "f8e4m3"
+        lines.append(f"  {'%s' if rounded else '%c'} = dot_general {a}, {b}, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1] : {sums}{shape}")
+        if rounded:
+            lines.append(f"  %c = convert %s, dtype = bf16 : bf16{shape}")
+        return "\n".join([*lines, "  return %c", "}", ""])
+
+    def inputs(self, normal):
+        import torch
+        kind = {"f16": torch.float16, "tf32": torch.float32, "f8e4m3": torch.float8_e4m3fn, "i8": torch.int8}[self.what]
+        scale = 20 if self.what == "i8" else 1
+        return {x: (normal(self.n, self.n) * scale).to(kind) for x in "ab"}
+
+    def shape(self):
+        return self.n, self.n
+
+    def reference(self, torch, given):
+        return given["a"].double() @ given["b"].double().t()
+
+    def peer(self, torch, given, out):
+        a, b = given["a"], given["b"].t()
+        if self.what == "f8e4m3":
+            one = torch.ones((), device="cuda")
+            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+        if self.what == "i8":
+            return lambda: torch._int_mm(a, b)
+        torch.backends.cuda.matmul.allow_tf32 = True
+        return lambda: torch.matmul(a, b, out=out)
+
+
 class Attention:
     """softmax(q k^T / sqrt(size) + mask) v of one batch; groups: heads of keys and values."""
 
@@ -169,6 +215,7 @@ class Rows:
 LINEAR = (4096, 4096, 4096), (8192, 8192, 8192), (16384, 3072, 768), (8192, 4096, 1024), (4096, 14336, 4096), (2048, 8192, 2048)
 ALL = [Product(*s) for s in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 3072, 768), (8192, 4096, 1024))] + \
       [Product(4096, 4096, 4096, "nk"), Product(8192, 8192, 8192, "nk")] + [Product(*s, linear=True) for s in LINEAR] + \
+      [Typed(what, n) for what in Typed.TYPES for n in (4096, 8192)] + \
       [Attention(16, 4096, 128), Attention(16, 16384, 128), Attention(16, 4096, 64), Attention(16, 16384, 64)] + \
       [Attention(16, 4096, 128, True), Attention(16, 16384, 128, True), Attention(16, 4096, 64, True), Attention(16, 16384, 64, True)] + \
       [Attention(32, 4096, 128, True, 8), Attention(3, 1000, 128), Attention(3, 1000, 64, True)] + \
@@ -199,8 +246,9 @@ def one(torch, library, kernel, options):
     normal = lambda *shape: torch.randn(*shape, device="cuda").bfloat16()  # noqa: E731
     torch.cuda.empty_cache()
     given = kernel.inputs(normal)
-    out = torch.full(kernel.shape(), math.nan, dtype=torch.bfloat16, device="cuda")
-    net = library.load(models.file(kernel), 0, given, machine="cuda", outputs=[out])
+    kind = getattr(torch, getattr(kernel, "type", "bfloat16"))
+    out = torch.full(kernel.shape(), math.nan if kind.is_floating_point else -1, dtype=kind, device="cuda")
+    net = library.load(models.file(kernel), 0, given, machine="cuda", outputs=[out], options=getattr(kernel, "options", None))
     torch.cuda.synchronize()
     first = out.clone()
     net.check(net.c.tn_context_set_stream(net.context, ctypes.c_void_p(1)))
@@ -208,7 +256,7 @@ def one(torch, library, kernel, options):
     net.run()
     torch.cuda.synchronize()
     worst = relative(out, kernel.reference(torch, given))
-    fault = "differs from run to run" if not torch.equal(first, out) else f"WRONG {worst:.2e}" if not worst <= BOUND else ""
+    fault = "differs from run to run" if not torch.equal(first, out) else f"WRONG {worst:.2e}" if not worst <= getattr(kernel, "bound", BOUND) else ""
     peer = kernel.peer(torch, given, torch.empty_like(out) if kernel.operations else None)
     runs = [net.run, peer]
     turns(torch, runs, 1)

@@ -330,11 +330,12 @@ def weights(network):
 
 
 def file(network):
-    """The network's file, written once into build/bench/gpu; delete it after a change here."""
-    path = KEEP / f"{network.name}.onnx"
+    """The network's file, written once into build/bench/gpu; delete it after a change here. What ONNX has no types for is Graph IR."""
+    text = getattr(network, "text", None)
+    path = KEEP / f"{network.name}.{'tn' if text else 'onnx'}"
     if not path.exists():
         KEEP.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(network.onnx().SerializeToString())
+        path.write_bytes(text().encode() if text else network.onnx().SerializeToString())
     return path
 
 

@@ -492,7 +492,7 @@ static bool may_take_turns(fuser *F, group *g, int m, int n)
 static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, const sizes *s, gpu_product *p)
 {
     int64_t rows = tn_ceildiv(s->rows, p->M), narrow = tn_ceildiv(s->columns, p->N), wide = tn_ceildiv(s->columns, 2 * p->N);
-    if (p->stages || s->bytes != 2 || p->M != PRODUCT_FULL || p->N != PRODUCT_FULL)
+    if (p->stages || (s->bytes != 2 && !(s->groups && s->instruction)) || p->M != PRODUCT_FULL || p->N != PRODUCT_FULL)
         return;
     if (loaded && s->groups && rounds(F, rows * narrow, s->others) > 1 && may_take_turns(F, g, m, n)) {
         p->warps = PRODUCT_WARPS;
@@ -555,7 +555,7 @@ static void add_tiles(fuser *F, fuse_candidates *c, const sizes *s, bool counted
     for (p.M = FRAGMENT; p.M <= most_rows; p.M *= 2)
         for (p.N = tn_min(most_columns, PRODUCT_LEAST); p.N <= most_columns; p.N *= 2) {
             gpu_product whole = p, best = {.M = 0};
-            if (p.N > PRODUCT_FULL && (p.M < PRODUCT_FULL || s->bytes != 2)) /* 64 x 256 takes 2.5 times as long as 128 x 256 */
+            if (p.N > PRODUCT_FULL && (p.M < PRODUCT_FULL || (s->bytes != 2 && !s->groups))) /* 64 x 256 takes 2.5 times as long as 128 x 256 */
                 continue;
             finish_tile(s, &whole);
             whole.stages = all_programs(s, &whole) <= s->wave ? stages_of(s, &whole) : 0;
