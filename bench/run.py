@@ -349,6 +349,33 @@ def bert_fusion(bench):
     fused.close(), apart.close()
 
 
+def kernel_times(bench, model, *options):
+    """Of each kernel the nodes that it computes and its fastest time in ms, on one core."""
+    out = subprocess.run([bench.build / "tenon", "explain", model, "--json", "--threads", "1", "--seconds", "3", *options], capture_output=True, text=True)
+    if out.returncode:
+        raise networks.Error(out.stderr.strip())
+    return [(frozenset(k["nodes"]), k["ms"]) for k in json.loads(out.stdout)["kernels"] if k["nodes"] and k["ms"]]
+
+
+@figure
+def groups(bench):
+    """Each kernel of several nodes against kernels of an operation each (peer) for the same nodes: all of a network's, and the one that gains least of those that take a hundredth of the time."""
+    for name, model in (("bert_base", models.bert_base()), ("resnet50", models.resnet50_weights()), ("magika", models.magika())):
+        together, apart, pairs = kernel_times(bench, model), kernel_times(bench, model, "--passes=-fuse"), []
+        for nodes, ms in together:
+            parts = [other for held, other in apart if held <= nodes]
+            covered = frozenset().union(*(held for held, _ in apart if held <= nodes))
+            if len(parts) > 1 and covered == nodes:
+                pairs.append((ms, sum(parts)))
+        if not pairs:
+            continue
+        total = sum(ms for ms, _ in pairs)
+        worst = max((pair for pair in pairs if pair[0] >= total / 100), key=lambda pair: pair[0] / pair[1])
+        parts = sum(other for _, other in pairs)
+        yield row(f"groups/{name}", "ms", (total, None, parts, total / parts), "at most 1", lambda ratio: ratio <= 1)
+        yield row(f"groups/{name}/least", "ms", (worst[0], None, worst[1], worst[0] / worst[1]), "at most 1", lambda ratio: ratio <= 1)
+
+
 @figure
 def bert_symbolic(bench):
     """BERT compiled for any batch and length against the same with known sizes (limit), on one core."""

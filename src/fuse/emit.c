@@ -181,6 +181,10 @@ tn_step *emitter_finish(emitter *E, tn_steps *steps)
     step->init = init;
     if (!init)
         move_offsets(E, step);
+    if (E->g && E->g->demands.len) {
+        step->ns = fuse_together_ns(F, E->g);
+        step->apart_ns = fuse_apart_ns(F, E->g);
+    }
     for (size_t i = 0; E->g && i < E->g->demands.len; i++) {
         const tn_op *op = E->g->demands.at[i]->op;
         bool known = false;

@@ -45,6 +45,7 @@ typedef struct tn_step {
     int nblocks;
     tn_steps *blocks;
     bool init;               /* runs once at load */
+    double ns, apart_ns;     /* KERNEL of a group: what it takes, and what a kernel for each of its operations would, as fuse/cost.c estimates them; 0: no group's */
     bool again;              /* computes what an earlier step did, so that it need not be kept so long (src/plan/order.c) */
     int choice;              /* KERNEL: number of the choice that it was made by (tn_choice); 0: there was none */
     /* KERNEL: args whose memory may be that of args[0]'s output (elementwise, same index): in-place candidates as pairs out, in */

@@ -545,6 +545,8 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
                 return "it would be computed once for every block of rows of an attention";
             if (m->repeated && !is_cheap(op) && op->code != TN_OP_gather)
                 return "it would be computed once for every tap of a window";
+            if (m->repeated && !fuse_repeats_for_less(F, g, op))
+                return "to compute it once for every tap of a window costs more than to store it";
             if (m->repeated && follows_product(op))
                 return "the product before it computes it once, not once for every tap of a window";
             if (m->repeated && m->guards && makes_elements(op)) /* they would exist where the window has none */

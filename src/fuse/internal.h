@@ -287,6 +287,12 @@ void fuse_emit_attention(fuser *F, tn_steps *steps, group *g);
 tn_tvalue *attend_widen(emitter *E, tn_tvalue *v); /* narrow floats in their accumulators' type; what rows or keys share stays so */
 tn_tvalue *attend_demand(emitter *E, demand *d); /* what need not be computed for all scores; NULL: d is computed as it stands */
 
+/* cost.c: estimates, in ns. */
+double fuse_apart_ns(fuser *F, const group *g);               /* a kernel for each of the group's operations */
+double fuse_together_ns(fuser *F, group *g);                  /* the group as one kernel */
+/* Of what a group of windows computes once a tap: with this operation too it takes less than to store what the operation gives and read it. */
+bool fuse_repeats_for_less(const fuser *F, const group *g, const tn_op *op);
+
 /* gpu.c: sizes of tiles on a GPU. Dims are the group's; -1: none. */
 typedef struct gpu_tile {
     int64_t rows, columns;

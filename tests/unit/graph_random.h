@@ -1292,7 +1292,7 @@ static recipe *const recipes[] = {
     make_sort,       make_scatter,  make_if,          make_while,       make_integer_dot, make_reduce_precision, make_slices,
 };
 
-static int output_count(const maker *k) { return k->graph->body->last->noperands; }
+static inline int output_count(const maker *k) { return k->graph->body->last->noperands; }
 
 /* Every value that nothing uses, and some that something does, up to eight. */
 static void return_some(maker *k)
@@ -1329,7 +1329,7 @@ static void make_graph(maker *k, tn_session *session, uint64_t seed)
     return_some(k);
 }
 
-static const rvalue *rvalue_of(const maker *k, const tn_value *v)
+static inline const rvalue *rvalue_of(const maker *k, const tn_value *v)
 {
     for (int i = 0; i < k->nvalues; i++)
         if (k->value[i].v == v)
