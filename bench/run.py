@@ -360,7 +360,7 @@ def kernel_times(bench, model, *options):
 @figure
 def groups(bench):
     """Each kernel of several nodes against kernels of an operation each (peer) for the same nodes: all of a network's, and the one that gains least of those that take a hundredth of the time."""
-    for name, model in (("bert_base", models.bert_base()), ("resnet50", models.resnet50_weights()), ("magika", models.magika())):
+    for name, model in (("bert_base", models.bert_base()), ("resnet50", models.resnet50_weights())):
         together, apart, pairs = kernel_times(bench, model), kernel_times(bench, model, "--passes=-fuse"), []
         for nodes, ms in together:
             parts = [other for held, other in apart if held <= nodes]

@@ -60,10 +60,10 @@ static double depth_of(const tn_op *op)
 {
     const tn_type *right = &tn_operand(op, 1)->type;
     double depth = 1;
-    if (op->code == TN_OP_convolution) {
-        const char *layout = tn_find_attr(op, TN_A_rhs_layout)->s;
+    const tn_attr *layout = tn_find_attr(op, TN_A_rhs_layout);
+    if (layout) { /* a convolution: all of a weight but the features that it gives */
         for (int i = 0; i < right->rank; i++)
-            depth *= layout[i] == 'o' ? 1 : size_of(right->dim[i]);
+            depth *= layout->s[i] == 'o' ? 1 : size_of(right->dim[i]);
         return depth;
     }
     int n;
@@ -124,7 +124,7 @@ static double alone_ns(fuser *F, const demand *d)
         bytes += elements_of(&op->result[i].type) * bytes_of(&op->result[i].type);
         work += elements_of(&op->result[i].type) * (contracts(op) ? depth_of(op) : work_of(op));
     }
-    if (op->code == TN_OP_reduce)
+    if (op_is_reduce(op))
         work += elements_of(&tn_operand(op, 0)->type) * tn_max(bytes_of(&tn_operand(op, 0)->type), 4) / 4;
     return r.start + bytes / r.bytes + work / r.lanes;
 }
@@ -178,12 +178,12 @@ double fuse_together_ns(fuser *F, group *g)
     double work = 0, sweeps = g->full_root;
     fuse_visit_accesses(F, g, see, &t);
     for (size_t i = 0; i < g->demands.len; i++)
-        sweeps += g->kind == GROUP_FOLD && g->demands.at[i]->op->code == TN_OP_reduce;
+        sweeps += g->kind == GROUP_FOLD && op_is_reduce(g->demands.at[i]->op);
     for (size_t i = 0; i < g->demands.len; i++) {
         const demand *d = g->demands.at[i];
         double n = places_of(g, d->map), again = g->kind == GROUP_FOLD && !computes_row(g, d) && work_of(d->op) < COSTLY ? tn_max(sweeps, 1) : 1;
         work += contracts(d->op) ? n * depth_of(d->op) : n * again * work_of(d->op);
-        if (d->op->code == TN_OP_reduce)
+        if (op_is_reduce(d->op))
             work += elements_of(&tn_operand(d->op, 0)->type) * tn_max(bytes_of(&tn_operand(d->op, 0)->type), 4) / 4;
     }
     return r.start + t.bytes / r.bytes + work / r.lanes;
