@@ -41,7 +41,7 @@ static double elements_of(const tn_type *type)
 static double bytes_of(const tn_type *type) { return (double)tn_max(tn_dtype_bits(type->dtype), 8) / 8; }
 
 /* A view, or what follows from where an element lies: a kernel of its own only where its result is stored. */
-static bool costs_nothing(const tn_op *op) { return op_is_view(op) || op->code == TN_OP_iota || op->code == TN_OP_dimension; }
+static bool costs_nothing(const tn_op *op) { return op_is_view(op) || op->noperands == 0; }
 
 /* Of an element, in cheap operations of 4 bytes. */
 static double work_of(const tn_op *op)
