@@ -57,7 +57,7 @@ def test_devices():
         f[(1,)](first, first, 64, BLOCK=64, machine="baseline")
     with pytest.raises(tenon.Error, match="there is no GPU 7"):
         f[(1,)](*[fake_gpu.Tensor(64, device=7)] * 2, 64, BLOCK=64)
-    with pytest.raises(TypeError, match="a device of DLPack type 8: kernels run on CPUs and on NVIDIA GPUs"):
+    with pytest.raises(TypeError, match="a tensor on Metal: kernels run on CPUs and on NVIDIA GPUs"):
         f[(1,)](*[fake_gpu.Tensor(64, kind=8)] * 2, 64, BLOCK=64)
     with pytest.raises(tenon.Error, match="check=True runs on the CPU") as caught:
         f[(1,)](first, first, 64, BLOCK=64, check=True)
