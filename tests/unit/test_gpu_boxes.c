@@ -191,6 +191,22 @@ static void test_instances(void **state)
     check_instances(text[0], &(shape){33, 17, 9, 128, 128, 4, 2, 5, 2}, true, NULL, 6);
 }
 
+/* Factors of 8 bits, which lie along k both; a bias, which is loaded before the products, and so where there are none to do. */
+static void test_narrow_instances(void **state)
+{
+    static const char text[] =
+        "kernel @product(%a: f8e4m3fn[m*k*128] read align 16, %b: f8e4m3fn[k*n*128] read align 16, %bias: bf16[n*8] read align 16, %y: bf16[m*n*64] write align 16) grid(" PLAIN_GRID ") {\n"
+        "  view %A = %a : [m*8, k*16] strides [k*16, 1]\n  view %B = %b : [k*16, n*8] strides [1, k*16]\n  view %BIAS = %bias : [n*8] strides [1]\n  view %Y = %y : [m*8, n*8] strides [n*8, 1]\n"
+        "  %kk = size k*16 : i64\n  %s = fold @dot (%l : %kk by 128) axes [] order any identity [0] : $M x $N x f32 {\n"
+        "    %0 = load %A[%pm + @0, %l + @1] : $M x 128 x f8e4m3fn\n    %1 = load %B[%l + @0, %pn + @1] : 128 x $N x f8e4m3fn\n    %2 = dot %0, %1 : $M x $N x f32\n    yield %2\n"
+        "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n"
+        "  %w = load %BIAS[%pn + @1] : $M x $N x bf16\n  %c = cast %s : $M x $N x bf16\n  %h = add %c, %w : $M x $N x bf16\n  store %Y[%pm + @0, %pn + @1], %h\n}\n";
+    (void)state;
+    check_instances(text, &(shape){9, 9, 17, 64, 64, 4, 2, 3, 2}, true, NULL, 1);
+    check_instances(text, &(shape){33, 17, 25, 128, 128, 4, 2, 6, 8}, true, NULL, 2);
+    check_instances(text, &(shape){33, 9, 0, 64, 64, 4, 2, 2, 0}, true, NULL, 3);
+}
+
 /* Where instances would share memory, differ in their turns, or wait for each other. */
 static void test_alone(void **state)
 {
@@ -219,6 +235,7 @@ static void test_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined),
-                                       cmocka_unit_test(test_instances), cmocka_unit_test(test_alone)};
+                                       cmocka_unit_test(test_instances),
+        cmocka_unit_test(test_narrow_instances), cmocka_unit_test(test_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
