@@ -1395,12 +1395,26 @@ static fold_plan plan_cpu_folds(emitter *E, int vector)
     return plan_folds(g, vector, columns);
 }
 
+/* Places of a window lie as its results do, where these are neighbours. They are the fewer: vectors of them would be summed up across for each result. */
+static void vote_for_results(const fuser *F, const group *g, stride_votes *v)
+{
+    int64_t width = F->options->target.vector_bits / 32, results = 0;
+    for (int j = 0; j < g->ndims; j++)
+        if (v->unit[j] && !g->dim[j].fold)
+            results = tn_max(results, extent_or(g->dim[j].extent, width));
+    for (int j = 0; j < g->ndims; j++)
+        if (g->dim[j].fold && results > 0 && (results >= width || results >= extent_or(g->dim[j].extent, width)))
+            v->unit[j] = 0;
+}
+
 static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
 {
     fuse_merge_dims(F, g);
     stride_votes votes = {.g = g};
     fuse_visit_accesses(F, g, vote, &votes);
     bool gpu = fuse_for_gpu(F);
+    if (!gpu && g->windowed)
+        vote_for_results(F, g, &votes);
     int vector = pick_vector_dim(g, &votes, gpu && g->windowed);
     emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
     demand *reductions[FUSE_OPS], *root = g->demands.at[0];

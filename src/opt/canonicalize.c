@@ -4,7 +4,8 @@
  *                          once
  *   composite              its decomposition
  *   optimization_barrier   its operands
- *   convolution            operand and result channels-last ("b01f"), by transposes that `layout` then cancels; no
+ *   convolution            operand and result channels-last ("b01f"), by transposes that `layout` then cancels, but
+ *                          for depthwise ones that are faster without (assign.c); no
  *                          batch groups, no reversal, no dilation of the operand, no padding: those become
  *                          reshapes, `reverse` of the weights, `pad` of the operand. Depthwise ones keep padding
  *                          that is not negative: their kernels skip taps instead of reading a padded copy. On a CPU
@@ -128,12 +129,24 @@ static void layout_permutation(const char *from, const char *to, int64_t *p)
         p[i] = strchr(from, to[i]) - from;
 }
 
+int conv_feature(const tn_op *op) { return place_in(op, TN_A_out_layout, 'f'); }
+
+bool conv_is_turned(const tn_op *op)
+{
+    int last = spatial_rank(op) + 1;
+    bool turned = place_in(op, TN_A_lhs_layout, 'b') == 0 && place_in(op, TN_A_lhs_layout, 'f') == last && place_in(op, TN_A_out_layout, 'b') == 0 && conv_feature(op) == last;
+    for (int i = 0; i < last - 1; i++)
+        turned &= place_in(op, TN_A_lhs_layout, (char)('0' + i)) == i + 1 && place_in(op, TN_A_out_layout, (char)('0' + i)) == i + 1;
+    return turned;
+}
+
+/* First of the rules on convolutions: which are to be turned is known by the operations that there are. */
 static bool convolution_layout(rewriter *rw, tn_op *op)
 {
     const char *lhs = tn_find_attr(op, TN_A_lhs_layout)->s, *out = tn_find_attr(op, TN_A_out_layout)->s;
     const char *last = channels_last(rw, spatial_rank(op));
     int64_t before[TN_MAX_RANK], after[TN_MAX_RANK];
-    if (lhs == last && out == last)
+    if ((lhs == last && out == last) || (rw->context && !tn_map_get(rw->context, TN_KEY(op))))
         return false;
     layout_permutation(lhs, last, before);
     layout_permutation(last, out, after);
@@ -189,7 +202,7 @@ static bool convolution_batch_groups(rewriter *rw, tn_op *op)
     return made && rw_replace(rw, op, &made->result[0]);
 }
 
-static bool is_depthwise(const tn_op *op)
+bool conv_is_depthwise_op(const tn_op *op)
 {
     const tn_type *kernel = &tn_operand(op, 1)->type;
     int64_t groups = tn_attr_int(op, TN_A_feature_group_count, 1);
@@ -207,7 +220,7 @@ static bool needs_pad(const rewriter *rw, const tn_op *op, int n)
         negative |= low->lo < 0 || high->lo < 0;
         dilates |= ints_of(op, TN_A_base_dilation)[i] != 1;
     }
-    return dilates || negative || (pads && !rw->options->gpu && !is_depthwise(op));
+    return dilates || negative || (pads && !rw->options->gpu && !conv_is_depthwise_op(op));
 }
 
 static bool convolution_padding(rewriter *rw, tn_op *op)
@@ -252,12 +265,12 @@ static const char *taps_first(rewriter *rw, int spatial)
  * weights of a CPU are packed in any case. */
 static bool convolution_weights(rewriter *rw, tn_op *op)
 {
-    bool depthwise = is_depthwise(op), gpu = rw->options->gpu;
+    bool depthwise = conv_is_depthwise_op(op), gpu = rw->options->gpu;
     int n = spatial_rank(op);
     const char *rhs = tn_find_attr(op, TN_A_rhs_layout)->s, *last = depthwise ? taps_first(rw, n) : layout_around(rw, 'o', n, 'i');
     int64_t p[TN_MAX_RANK];
     char innermost = rhs[strlen(rhs) - 1];
-    if (depthwise == gpu || innermost == 'i' || innermost == 'o')
+    if (depthwise == gpu || innermost == 'i' || innermost == 'o' || (depthwise && !conv_is_turned(op)))
         return false;
     layout_permutation(rhs, last, p);
     tn_value *operands[] = {tn_operand(op, 0), tn_transpose(&rw->b, tn_operand(op, 1), p)};
@@ -370,15 +383,25 @@ tn_status opt_canonicalize(tn_graph *graph, const tn_opt_options *options, bool 
         RULE(batch_norm_inference, batch_norm, EXACT),
         RULE(composite, inline_composite, EXACT),
         RULE(optimization_barrier, drop_barrier, EXACT),
-        RULE(convolution, convolution_reversal, EXACT),
+        RULE(reduce_window, window_dilation_of_base, EXACT),
+        {.apply = NULL},
+    };
+    static const rule convolutions[] = {
         RULE(convolution, convolution_layout, EXACT),
+        RULE(convolution, convolution_reversal, EXACT),
         RULE(convolution, convolution_batch_groups, EXACT),
         RULE(convolution, convolution_padding, EXACT),
         RULE(convolution, convolution_weights, EXACT),
         RULE(convolution, convolution_thin, EXACT),
-        RULE(reduce_window, window_dilation_of_base, EXACT),
         {.apply = NULL},
     };
-    static const rule *const sets[] = {rules};
-    return rw_run(graph, options, "canonicalize", sets, TN_COUNT(sets), NULL, changed);
+    static const rule *const sets[] = {rules}, *const last_sets[] = {convolutions};
+    TN_TRY(rw_run(graph, options, "canonicalize", sets, TN_COUNT(sets), NULL, changed));
+    tn_arena arena = {.on_oom = graph->session->arena.on_oom};
+    tn_map last = {.arena = &arena};
+    if (!options->gpu)
+        opt_assign_features_last(graph, &arena, &last);
+    tn_status status = rw_run(graph, options, "canonicalize", last_sets, TN_COUNT(last_sets), options->gpu ? NULL : &last, changed);
+    tn_arena_free(&arena);
+    return status;
 }

@@ -67,6 +67,13 @@ bool replace_by_region(rewriter *rw, tn_op *op, const tn_block *region, tn_value
 /* Each ends with a rule without function. */
 extern const rule opt_algebra_rules[], opt_movement_rules[], opt_product_rules[], opt_control_rules[];
 
+/* The convolutions (and what stands between them) that work on features last, at the least cost (assign.c): operation -> itself. */
+void opt_assign_features_last(tn_graph *graph, tn_arena *arena, tn_map *last);
+/* Of a convolution (canonicalize.c): each group is one feature; operand and result have features last; the dimension of the result that is features. */
+bool conv_is_depthwise_op(const tn_op *op);
+bool conv_is_turned(const tn_op *op);
+int conv_feature(const tn_op *op);
+
 /* ---- questions (query.c) --------------------------------------------------------------------------------------- */
 
 /* No use, no effect in it or its regions. */

@@ -2,7 +2,7 @@
  *
  *   shapes        arithmetic on sizes becomes dimension expressions; symbols known to be equal become one
  *   canonicalize  the forms that src/fuse takes: batch norms and composites written out, convolutions
- *                 channels-last, without padding, dilation of the operand, reversal or batch groups (depthwise ones
+ *                 channels-last where that costs the least over the whole graph, without padding, dilation of the operand, reversal or batch groups (depthwise ones
  *                 keep their padding)
  *   fold          operations on constants become constants, within a budget; splats stay splats
  *   simplify      the table of algebraic rules, of data movement, of control flow on constants

@@ -88,6 +88,19 @@ def test_a_chain_keeps_features_last(tmp_path):
     np.testing.assert_array_equal(run(tmp_path, nodes, x, constants), convolution(d, w3, 2, (1, 1), (1, 1), (0, 0, 0, 0)))
 
 
+def test_few_features_stay_first(tmp_path):
+    """Depthwise convolutions of three features, a pool, then one over features."""
+    w1, w2, w3 = whole(3, 1, 3, 3), whole(3, 1, 2, 2), whole(8, 3, 3, 3)
+    x = whole(2, 3, 21, 18)
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["a"], group=3, pads=[1, 1, 1, 1]), helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 1]), helper.make_node("Conv", ["p", "w2"], ["d"], group=3, dilations=[2, 1]),
+             helper.make_node("Conv", ["d", "w3"], ["y"])]
+    r = np.maximum(convolution(x, w1, 3, (1, 1), (1, 1), (1, 1, 1, 1)), 0)
+    p = taps(r, (2, 2), (2, 1), (1, 1), (0, 0, 0, 0), 0).max(axis=(0, 1))
+    d = convolution(p, w2, 3, (1, 1), (2, 1), (0, 0, 0, 0))
+    np.testing.assert_array_equal(run(tmp_path, nodes, x, {"w1": w1, "w2": w2, "w3": w3}), convolution(d, w3, 1, (1, 1), (1, 1), (0, 0, 0, 0)))
+
+
 POOLS = {
     "3x3": (64, (3, 3), (2, 2), (1, 1, 1, 1)),
     "2x2": (33, (2, 2), (2, 2), (0, 0, 0, 0)),
