@@ -1383,7 +1383,7 @@ static fold_plan plan_cpu_folds(emitter *E, int vector)
     if (vector >= 0) {
         bool fold = g->dim[vector].fold;
         int64_t n = extent_or(fuse_whole_extent(F, g, vector), fold ? 4096 : 256), width = F->options->target.vector_bits / 32;
-        bool whole = !fold && width > 0 && n > 0 && n % width == 0 && n <= 256;
+        bool whole = !fold && width > 0 && n > 0 && n % width == 0 && n <= 256 && tn_extent_is_good(n);
         columns = whole ? n : tn_min(pow2_ceil(n), fold ? 65536 : 256);
     }
     ask_for_tile(E, &rows, -1, &columns, vector);

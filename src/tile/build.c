@@ -123,6 +123,15 @@ void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int6
     TN_PUSH(&s->arena, &kernel->schedule.entry, ((tn_schedule_entry){tn_intern_z(s, label), tn_intern_z(s, key), value}));
 }
 
+bool tn_extent_is_good(int64_t size)
+{
+    if (size < 1)
+        return false;
+    while (size % 2 == 0)
+        size /= 2;
+    return size <= TN_TILE_ODD;
+}
+
 /* More rows than this are more addresses than there are registers for. */
 enum { MOST_DOT_ROWS = 12 };
 

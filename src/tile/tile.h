@@ -259,6 +259,8 @@ tn_tvalue *tn_kernel_grid(tn_kernel *kernel, const char *name, tn_dim limit, tn_
 tn_kernel *tn_kernel_clone(const tn_kernel *kernel); /* nothing is shared but names and dimensions; in the kernel's session */
 void tn_schedule_bind(tn_kernel *kernel, const char *param, int64_t value);
 void tn_schedule_set(tn_kernel *kernel, const char *label, const char *key, int64_t value);
+enum { TN_TILE_ODD = 15 }; /* an extent is r * 2^k with odd r up to this */
+bool tn_extent_is_good(int64_t size);
 tn_extent tn_extent_const(int64_t size);
 tn_extent tn_extent_param(tn_kernel *kernel, const char *param); /* "$R" */
 tn_ttype tn_tile_type(tn_dtype dtype, int rank, const tn_extent *extents);

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { MAX_ODD = 15 };
-
 typedef struct verifier {
     const tn_kernel *kernel;
     tn_session *session;
@@ -35,15 +33,6 @@ static const char *type_text(const verifier *v, const tn_ttype *type) { return t
 
 /* ---- extents and types ----------------------------------------------------------------------------------------------- */
 
-static bool good_size(int64_t size)
-{
-    if (size < 1)
-        return false;
-    while (size % 2 == 0)
-        size /= 2;
-    return size <= MAX_ODD;
-}
-
 /* The size where it is known: constant, or bound by the schedule; else 0. */
 static int64_t size_of(const verifier *v, tn_extent e)
 {
@@ -64,7 +53,7 @@ static bool check_extent(const verifier *v, const tn_top *op, tn_extent e)
     int64_t size = size_of(v, e);
     if (e.param && !size)
         return true; /* still to be bound */
-    return good_size(size) || FAIL(v, op, "an extent is r * 2^k with odd r up to %d, found %lld", MAX_ODD, (long long)size);
+    return tn_extent_is_good(size) || FAIL(v, op, "an extent is r * 2^k with odd r up to %d, found %lld", TN_TILE_ODD, (long long)size);
 }
 
 static bool check_type(const verifier *v, const tn_top *op, const tn_ttype *type)
@@ -885,8 +874,8 @@ static bool check_schedule(const verifier *v)
 {
     const tn_schedule *s = &v->kernel->schedule;
     for (size_t i = 0; i < s->bind.len; i++)
-        if (!good_size(s->bind.at[i].value))
-            return FAIL(v, NULL, "schedule: %s must be r * 2^k with odd r up to %d, found %lld", s->bind.at[i].param, MAX_ODD,
+        if (!tn_extent_is_good(s->bind.at[i].value))
+            return FAIL(v, NULL, "schedule: %s must be r * 2^k with odd r up to %d, found %lld", s->bind.at[i].param, TN_TILE_ODD,
                         (long long)s->bind.at[i].value);
     for (size_t i = 0; i < s->entry.len; i++)
         if (!check_entry(v, &s->entry.at[i]) || !check_vector_axis(v, &s->entry.at[i]))
