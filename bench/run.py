@@ -488,7 +488,7 @@ def kernel_launch(bench):
 
 @figure
 def kernel_cold(bench):
-    """From text to ready code, one kernel, nothing cached."""
+    """From text to ready code, one kernel, nothing cached: processor time of the whole process."""
     softmax, matmul, attention, layer_norm = (kernels(bench, name) for name in ("softmax", "matmul", "attention", "layer_norm"))
     q = floats(1, 2, 128, 64)
     row_of = np.zeros((2, 128), np.float32)
@@ -504,7 +504,9 @@ def kernel_cold(bench):
         times = []
         for _ in range(5):
             bases[name]._kernels.clear()
-            times.append(compile_one().compile_seconds * 1e3)
+            start = time.process_time()
+            compile_one()
+            times.append((time.process_time() - start) * 1e3)
         middle = statistics.median(times)
         yield row(f"kernel_cold_{name}", "ms", (middle, None, None, middle), "at most 30 ms", lambda ms: ms <= 30)
 
