@@ -53,9 +53,80 @@ static bool while_never(rewriter *rw, tn_op *op)
     return rw_replace_all(rw, op, out);
 }
 
+/* Operations of the region and of those inside; one that gives a size its name, which it can do once, counts as too many. */
+static int64_t count_ops(const tn_block *region)
+{
+    enum { TOO_MANY = 1 << 20 };
+    int64_t n = 0;
+    for (const tn_op *op = region->first; op != region->last; op = op->next) {
+        n += op->code == TN_OP_define_dimension ? TOO_MANY : op->code != TN_OP_constant;
+        for (int r = 0; r < op->nregions; r++)
+            n += count_ops(op->region[r]);
+    }
+    return n;
+}
+
+/* v is a function of the region's argument i, an integer, and of numbers: its value where the argument is x. */
+static bool value_of_counter(const tn_block *region, const tn_value *v, int i, tn_number x, tn_number *out)
+{
+    const tn_op *op = v->def;
+    tn_number in[2];
+    if (!op || op->block != region || op->noperands != 2 || tn_op_scalar(op) == TN_SCALAR_NONE)
+        return false;
+    for (int k = 0; k < 2; k++)
+        if (tn_operand(op, k) == region->arg[i])
+            in[k] = x;
+        else if (!value_splat(tn_operand(op, k), &in[k]))
+            return false;
+    *out = tn_scalar_eval(tn_op_scalar(op), region->arg[i]->type.dtype, in);
+    return true;
+}
+
+/* How often the loop runs, by its argument i, which starts at a number and says when it ends; -1: i is no such counter, or it runs more often. */
+static int64_t trips_by(const tn_op *op, int i, int64_t most)
+{
+    const tn_type *type = &op->region[0]->arg[i]->type;
+    tn_number x, again;
+    int64_t trips = 0;
+    if (type->rank || !tn_is_integer(type->dtype) || !value_splat(tn_operand(op, i), &x))
+        return -1;
+    for (;; trips++) {
+        if (!value_of_counter(op->region[0], tn_operand(op->region[0]->last, 0), i, x, &again))
+            return -1;
+        if (!again.u)
+            return trips;
+        if (trips == most || !value_of_counter(op->region[1], tn_operand(op->region[1]->last, i), i, x, &x))
+            return -1;
+    }
+}
+
+/* while i < 3 { … } -> its body three times, if it is small */
+static bool while_counted(rewriter *rw, tn_op *op)
+{
+    enum { MOST_TRIPS = 16, MOST_OPS = 64 };
+    int64_t trips = -1;
+    for (int i = 0; i < op->noperands && trips < 0; i++)
+        trips = trips_by(op, i, MOST_TRIPS);
+    if (trips < 0)
+        return false;
+    if (trips * count_ops(op->region[1]) > MOST_OPS)
+        return rw_decline(rw, op, "its trips are known, but together they have too many operations to write them out");
+    size_t bytes = sizeof(tn_value *) * ((size_t)op->noperands + 1);
+    tn_value **args = tn_alloc(&rw->session->arena, bytes), **out = tn_alloc(&rw->session->arena, bytes);
+    for (int i = 0; i < op->noperands; i++)
+        args[i] = tn_operand(op, i);
+    for (int64_t t = 0; t < trips; t++) {
+        inline_region(rw, op->region[1], args, out);
+        tn_value **done = args;
+        args = out, out = done;
+    }
+    return rw_replace_all(rw, op, args);
+}
+
 const rule opt_control_rules[] = {
     RULE(if, if_constant, EXACT),
     RULE(case, case_constant, EXACT),
     RULE(while, while_never, EXACT),
+    RULE(while, while_counted, EXACT),
     {.apply = NULL},
 };
