@@ -613,6 +613,23 @@ static bool scale_into_weights(rewriter *rw, tn_op *op)
     return false;
 }
 
+/* multiply(add(convolution(x, w), b), s) -> add(multiply(convolution(x, w), s), b * s) for constants b and s of a feature: a bias does not keep a scale from the weights. */
+static bool scale_before_bias(rewriter *rw, tn_op *op)
+{
+    for (int i = 0; i < 4; i++) {
+        const tn_value *sum = tn_operand(op, i & 1);
+        tn_value *scale = tn_operand(op, !(i & 1));
+        if (!tn_is_op(sum, TN_OP_add) || !tn_has_one_use(sum) || !broadcast_of(scale) || !value_is_constant(scale))
+            continue;
+        tn_value *y = tn_operand(sum->def, i >> 1), *bias = tn_operand(sum->def, !(i >> 1));
+        if (!tn_is_op(y, TN_OP_convolution) || !tn_has_one_use(y) || !broadcast_of(bias) || !value_is_constant(bias))
+            continue;
+        tn_value *scaled = tn_binary(&rw->b, TN_OP_multiply, y, scale);
+        return rw_replace(rw, op, tn_binary(&rw->b, TN_OP_add, scaled, tn_binary(&rw->b, TN_OP_multiply, bias, scale)));
+    }
+    return false;
+}
+
 const rule opt_algebra_rules[] = {
     RULE_FOR(TN_ELEMENTWISE, neutral_element, EXACT),
     RULE_FOR(TN_ELEMENTWISE, neutral_element_fast, REASSOCIATES),
@@ -643,5 +660,6 @@ const rule opt_algebra_rules[] = {
     RULE(imag, part_of_complex, EXACT),
     RULE_FOR(TN_ELEMENTWISE, compute_before_broadcast, EXACT),
     RULE(multiply, scale_into_weights, REASSOCIATES),
+    RULE(multiply, scale_before_bias, REASSOCIATES),
     {.apply = NULL},
 };
