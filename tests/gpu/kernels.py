@@ -263,7 +263,7 @@ def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr
                  BLOCK_N: tl.constexpr):
     """The way back to k and v, by blocks of keys. Scores lie turned, so that weights are left factors where they are computed."""
     head = tl.program_id(1)
-    first_key = in_turns(head, CAUSAL) * BLOCK_N
+    first_key = tl.program_id(0) * BLOCK_N
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
@@ -297,7 +297,7 @@ def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, 
                 BLOCK_N: tl.constexpr):
     """The way back to q, by blocks of rows."""
     head = tl.program_id(1)
-    first_row = in_turns(head, CAUSAL) * BLOCK_M
+    first_row = tl.program_id(0) * BLOCK_M
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
@@ -328,7 +328,7 @@ def attention_back(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, sum_ptr, dk_
                    BLOCK_N: tl.constexpr):
     """The way back at once, by blocks of keys: what each adds to q's derivatives it adds to sums in f32, which start at 0."""
     head = tl.program_id(1)
-    first_key = in_turns(head, CAUSAL) * BLOCK_N
+    first_key = tl.program_id(0) * BLOCK_N
     base = head.to(tl.int64) * length * HEAD
     q_desc = tl.make_tensor_descriptor(q_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
     do_desc = tl.make_tensor_descriptor(do_ptr + base, shape=[length, HEAD], strides=[HEAD, 1], block_shape=[BLOCK_M, HEAD])
