@@ -498,14 +498,10 @@ gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
 
 /* ---- turns -------------------------------------------------------------------------------------------------------------------- */
 
-/* Counters are small, and there are many: a register each. */
-static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_cast(b, tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL), TN_I64); }
-static void set(tn_lbuilder *b, tn_lvalue *counter, tn_lvalue *x) { tn_l_store(b, counter, tn_l_index(b, 0), tn_l_cast(b, x, TN_I32), NULL); }
-
 static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_lvalue *first)
 {
-    tn_lvalue *counter = tn_l_alloc(b, name, TN_I32, TN_SPACE_REG, 1);
-    set(b, counter, first);
+    tn_lvalue *counter = tn_l_alloc(b, name, TN_I64, TN_SPACE_REG, 1);
+    tn_l_store(b, counter, tn_l_index(b, 0), first, NULL);
     return counter;
 }
 
@@ -546,6 +542,7 @@ static void start_instance(lower *L, tn_lbuilder *b, gpu_boxes *x)
     x->turn = new_counter(b, "turn", tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
 }
 
+static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
 static tn_lvalue *stage_of(tn_lbuilder *b, const gpu_boxes *x) { return x->stages == 1 ? tn_l_index(b, 0) : get(b, x->stage); }
 
 /* Its mbarrier of the stage. */
@@ -555,21 +552,21 @@ void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
 {
     tn_lvalue *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1), *parity = get(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, one);
     if (x->stages == 1) {
-        set(b, x->parity, other);
+        tn_l_store(b, x->parity, zero, other, NULL);
         return;
     }
     tn_lvalue *next = gpu_plus(b, get(b, x->stage), one), *round = tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, x->stages));
-    set(b, x->stage, tn_l_fn3(b, TN_S_select, round, zero, next));
-    set(b, x->parity, tn_l_fn3(b, TN_S_select, round, other, parity));
+    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, round, zero, next), NULL);
+    tn_l_store(b, x->parity, zero, tn_l_fn3(b, TN_S_select, round, other, parity), NULL);
 }
 
 /* To the turn behind those of the programs that the others work on. */
 static void skip_others(tn_lbuilder *b, const gpu_boxes *x)
 {
-    tn_lvalue *stage = gpu_plus(b, get(b, x->stage), x->skip), *over = tn_l_fn2(b, TN_S_ge, stage, tn_l_index(b, x->stages));
+    tn_lvalue *zero = tn_l_index(b, 0), *stage = gpu_plus(b, get(b, x->stage), x->skip), *over = tn_l_fn2(b, TN_S_ge, stage, tn_l_index(b, x->stages));
     tn_lvalue *parity = tn_l_fn2(b, TN_S_xor, get(b, x->parity), tn_l_fn2(b, TN_S_xor, x->skip_parity, tn_l_cast(b, over, TN_I64)));
-    set(b, x->stage, tn_l_fn3(b, TN_S_select, over, gpu_plus(b, stage, tn_l_index(b, -x->stages)), stage));
-    set(b, x->parity, parity);
+    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, over, gpu_plus(b, stage, tn_l_index(b, -x->stages)), stage), NULL);
+    tn_l_store(b, x->parity, zero, parity, NULL);
 }
 
 static tn_lvalue *leads_group(lower *L)
@@ -597,7 +594,7 @@ void gpu_pass_turn(lower *L, tn_lbuilder *b)
     next = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, g->instances)), zero, next);
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, leads_group(L))->region[0]);
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){g->mbarriers, gpu_plus(&in, next, tn_l_index(&in, x->first_turn))}, 2);
-    set(b, x->turn, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one));
+    tn_l_store(b, x->turn, zero, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one), NULL);
 }
 
 /* Where the operands of its turn lie. */
