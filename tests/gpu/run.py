@@ -340,7 +340,7 @@ class AttentionBack(Attention):
         q, key, value, do, out, lse, row_lse, delta, sums = i
         heads, length = size
         constants, common = dict(HEAD=self.head, CAUSAL=self.causal), (q, key, value, do, row_lse, delta)
-        keys = keys or ((64, 128, 8) if self.head == 128 else (128, 128, 8))
+        keys = keys or (64, 128, 8)
         k.attention_delta[(delta.shape[1] // 64, heads)](out, do, lse, row_lse, delta, sums, length, HEAD=self.head, BLOCK=64, CLEAR=once)
         blocks = dict(BLOCK_M=keys[0], BLOCK_N=keys[1], num_warps=keys[2])
         if once:
