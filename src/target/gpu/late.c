@@ -226,9 +226,9 @@ void gpu_run_late(lower *L, tn_lbuilder *b, const tn_top *dot, const gpu_product
 static void await_oldest(lower *L, tn_lbuilder *b, size_t n)
 {
     gpu_late *x = GPU(L)->late;
-    size_t left = x->products.len - n;
-    if (!n)
+    if (!n) /* so it is where there are none, and no list */
         return;
+    size_t left = x->products.len - n;
     pass_turn(L, b, x);
     if (!x->issued)
         gpu_await_again(L, b, x->products.at[n - 1].dot);
