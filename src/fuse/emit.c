@@ -995,15 +995,25 @@ typedef struct stride_votes {
     bool store[FUSE_DIMS];
 } stride_votes;
 
-/* Is the place read another one for more than one of the group's dims, or for what an index says? On a GPU such an access counts more than any number of vectors. */
+/* Is the place read another one for more than one of the group's dims, or for what an index says? On a GPU such an access counts more than any number of vectors; but not what is
+ * the same along so many elements that it is little beside what moves along them: numbers of words, statistics of rows. */
 static bool is_wide(fuser *F, const group *g, const location *l, const fmap *m)
 {
+    enum { LITTLE = 64 };
     int moving = 0;
-    for (int j = 0; j < g->ndims; j++)
-        moving += !tn_dim_is(g->dim[j].extent, 1) && !tn_dim_is(fuse_total_stride(F, l, m, j), 0);
+    int64_t same = 1;
+    for (int j = 0; j < g->ndims; j++) {
+        if (tn_dim_is(g->dim[j].extent, 1))
+            continue;
+        bool moves = !tn_dim_is(fuse_total_stride(F, l, m, j), 0);
+        moving += moves;
+        if (!moves && tn_dim_is_const(g->dim[j].extent))
+            same = tn_min(same, LITTLE) * tn_min(g->dim[j].extent->value, LITTLE + 1);
+    }
     for (int i = 0; i < m->rank; i++)
-        moving += m->c[i].dyn != NULL;
-    return moving > 1;
+        if (m->c[i].dyn)
+            moving++, same = 1;
+    return moving > 1 && same <= LITTLE;
 }
 
 /* How often an access is made for one element of the result: what a window reads counts once for each of its places. */

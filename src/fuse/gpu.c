@@ -500,7 +500,7 @@ static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, const size
         p->stages = PRODUCT_STAGES;
     } else if (wide_is_faster(F, rows, wide, narrow, s->others)) {
         p->N *= 2;
-        p->warps = product_warps(p->M, p->N, s->instruction);
+        finish_tile(s, p);
     }
 }
 
