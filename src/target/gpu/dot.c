@@ -849,7 +849,6 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_await_dot(L, b, dot);
         for (int i = 0; is_tiled(&p) && i < 2; i++)
             gpu_ready_operand(L, dot, i, &p.operand[i]);
-        gpu_before_late(L, b, dot);
         add_strip(L, b, &p);
         if (L->status == TN_OK && gpu_runs_late(L, dot)) {
             leave_under_way(L, b, &p);
