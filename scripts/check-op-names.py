@@ -34,6 +34,7 @@ SHAPES = {
     "fuse/merge.c": "products that share an operand",
     "fuse/skinny.c": "products in parts",
     "opt/products.c": "products on narrow factors",
+    "opt/assign.c": "what operations over images cost in each layout",
 }
 
 

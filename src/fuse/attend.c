@@ -195,6 +195,17 @@ static double take_factor(fuser *F, attention *a)
     return scale;
 }
 
+/* Something is added to scores, other than what is known to hide keys by their place. */
+static bool adds_to_scores(fuser *F, const attention *a)
+{
+    double by;
+    int way;
+    for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way])
+        if (attention_step_of(F, d, &way, &by) == STEP_OTHER && !d->bounded)
+            return true;
+    return false;
+}
+
 /* Scores past the last key, if a block may hold some, do not count. */
 static bool ends_in_block(emitter *E, const struct attend *t)
 {
@@ -222,6 +233,7 @@ typedef struct shape {
     tn_dtype sums;  /* of maxima and accumulators */
     double scale;   /* of what scores() gives; 1 but for a factor that is part of the exponent */
     bool base2;
+    bool low;       /* a mask that is added may leave a row nothing but the lowest numbers of f32 */
 } shape;
 
 static tn_dtype factor_type(const tn_op *op) { return product_type(tn_operand(op, 0)->type.dtype, tn_operand(op, 1)->type.dtype, op->result->type.dtype); }
@@ -280,8 +292,13 @@ static void one_block(emitter *E, const attention *a, const shape *x, tn_tvalue 
         top = tn_t_map2(b, TN_S_max, old[0], top);
     tn_tvalue *from = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_eq, top, lowest), number(E, x->sums, 0), top), *p, *fade = NULL;
     if (x->base2) {
-        tn_tvalue *c = number(E, x->sums, by), *minus = tn_t_map1(b, TN_S_neg, tn_t_map2(b, TN_S_mul, from, c));
-        p = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, s, c, spread(E, minus, x->sums)));
+        tn_tvalue *c = number(E, x->sums, by), *each = c;
+        if (x->low) { /* the product with `by` would be infinite; where scores are that low, any two that differ are far apart by half of it too */
+            c = tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_lt, from, number(E, x->sums, -1e38)), number(E, x->sums, 0.5), c);
+            each = spread(E, c, x->sums);
+        }
+        tn_tvalue *minus = tn_t_map1(b, TN_S_neg, tn_t_map2(b, TN_S_mul, from, c));
+        p = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, s, each, spread(E, minus, x->sums)));
         if (old)
             fade = tn_t_map1(b, TN_S_exp2, tn_t_map3(b, TN_S_fma, old[0], c, minus));
     } else {
@@ -475,6 +492,7 @@ void fuse_emit_attention(fuser *F, tn_steps *steps, group *g)
         x.sums = fuse_accumulator(a->scores->op->result->type.dtype);
     x.base2 = x.sums == TN_F32 && (F->options->numerics == TN_NUMERICS_FAST || tn_dtype_bits(a->values->result->type.dtype) < 32);
     x.scale = x.base2 ? take_factor(F, a) : 0;
+    x.low = x.base2 && adds_to_scores(F, a);
 
     emitter *E = emitter_new(F, g, "attention");
     if (tiles.warps)

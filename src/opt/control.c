@@ -53,13 +53,13 @@ static bool while_never(rewriter *rw, tn_op *op)
     return rw_replace_all(rw, op, out);
 }
 
-/* Operations of the region and of those inside; one that gives a size its name, which it can do once, counts as too many. */
+/* Operations of the region and of those inside, but leaves; one that does what may be done once, as to give a size its name, counts as too many. */
 static int64_t count_ops(const tn_block *region)
 {
     enum { TOO_MANY = 1 << 20 };
     int64_t n = 0;
     for (const tn_op *op = region->first; op != region->last; op = op->next) {
-        n += op->code == TN_OP_define_dimension ? TOO_MANY : op->code != TN_OP_constant;
+        n += tn_op_traits(op->code) & TN_EFFECT ? TOO_MANY : op->noperands > 0;
         for (int r = 0; r < op->nregions; r++)
             n += count_ops(op->region[r]);
     }

@@ -26,12 +26,21 @@ class Block:
         self.nodes.append(helper.make_node(kind, list(inputs), [out], name=name or f"/{kind}_{len(self.nodes)}", **attributes))
         return out
 
-    def save(self, path, shape, result, result_shape=None):
+    def save(self, path, shape, result, result_shape=None, result_kind=TensorProto.FLOAT):
         self.nodes.append(helper.make_node("Identity", [result], ["y"], name="/Identity"))
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in (("x", shape), ("y", result_shape or shape))]
+        values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_tensor_value_info("y", result_kind, result_shape or shape)]
         graph = helper.make_graph(self.nodes, "block", values[:1], values[1:], [numpy_helper.from_array(a, n) for n, a in self.constants.items()])
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
         return path
+
+
+def padded_attention(b, x, words, size, kind):
+    """Heads of x on themselves in type `kind`, under a mask that is added and has the lowest number for the first 200 words, and for all of row 7."""
+    hidden = np.zeros((words, words), np.float32)
+    hidden[:, :200] = hidden[7] = -3.3895e38 if kind == TensorProto.BFLOAT16 else np.finfo(np.float32).min
+    x, mask, scale = (b.op("Cast", v, to=kind) for v in (x, b.constant(hidden), b.number(size ** -0.5)))
+    scores = b.op("Add", b.op("Mul", b.op("MatMul", x, b.op("Transpose", x, perm=[0, 2, 1])), scale), mask)
+    return b.op("MatMul", b.op("Softmax", scores, axis=-1), x)
 
 
 def linear(b, x, inputs, outputs, bias=True):

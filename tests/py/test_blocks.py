@@ -26,3 +26,14 @@ def test_block(block, symbolic, numerics, tmp_path):
     size = ["--size", "s=5"] if symbolic else []
     done = subprocess.run([TENON, "check", str(path), "--option", f"numerics={numerics}", *size], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "agrees" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("numerics", ["strict", "parity", "fast"])
+@pytest.mark.parametrize("kind", ["FLOAT", "BFLOAT16"])
+def test_padded_attention(kind, numerics, tmp_path):
+    """Blocks of keys that a row does not see at all, whose scores are the lowest there are."""
+    b = blocks.Block()
+    number = getattr(blocks.TensorProto, kind)
+    path = b.save(tmp_path / "padded.onnx", [2, 300, 16], blocks.padded_attention(b, "x", 300, 16, number), result_kind=number)
+    done = subprocess.run([TENON, "check", str(path), "--option", f"numerics={numerics}"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "agrees" in done.stdout, done.stdout + done.stderr
