@@ -314,7 +314,11 @@ static tn_status make_variants(compilation *c, tn_executable *e, const tn_graph 
         most += *text == ';';
     e->exec->variant = TN_NEW_ARRAY(&c->session->arena, tn_exec *, most);
     while (at && *at) {
-        TN_TRY(make_variant(c, e, source, at, &at));
+        const char *text = at;
+        tn_status status = make_variant(c, e, source, text, &at);
+        if (status) /* the model may have none of the sizes that the error is about */
+            tn_note(c->session, TN_NO_LOC, "while compiling the variant '%.*s'", (int)strcspn(text, ";"), text);
+        TN_TRY(status);
         at += *at == ';';
     }
     return TN_OK;

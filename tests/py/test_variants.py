@@ -77,3 +77,8 @@ def test_a_limit_holds_for_each(model):
 def test_wrong_lists(model, text):
     done = subprocess.run([CHECKED, "run", str(model), f"--variant={text}"], capture_output=True, text=True, timeout=120)
     assert done.returncode in (1, 2) and "error" in done.stderr
+
+
+def test_an_error_of_a_variant_names_it(model):
+    done = subprocess.run([CHECKED, "run", str(model), "--variant=b=3", "--variant=b=1,b=2"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "must be equal" in done.stderr and "while compiling the variant 'b=1,b=2'" in done.stderr
