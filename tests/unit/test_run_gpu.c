@@ -891,9 +891,9 @@ typedef struct convolution_case {
 static void convolutions_run(void **state)
 {
     static const convolution_case cases[] = {
-        {"n, 8, 5, 7", "24, 8, 3, 3", "n, 24, 5, 7", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "1, 1", "1, 1", "1, 1", "1, 1", {2, 8, 5, 7}, {24, 8, 3, 3}, 1, 4},
+        {"n, 8, 5, 7", "24, 8, 3, 3", "n, 24, 5, 7", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "1, 1", "1, 1", "1, 1", "1, 1", {2, 8, 5, 7}, {24, 8, 3, 3}, 1, 3},
         {"2, 9, 11, 16", "3, 2, 16, 20", "2, 5, 5, 20", "lhs_layout = b01f, rhs_layout = 01io, out_layout = b01f", "2, 2", "1, 0", "2, 1", "1, 2", {2, 9, 11, 16}, {3, 2, 16, 20}, 1, 1},
-        {"1, 3, 13, 11", "16, 3, 7, 7", "1, 16, 7, 6", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "2, 2", "3, 3", "3, 3", "1, 1", {1, 3, 13, 11}, {16, 3, 7, 7}, 1, 4},
+        {"1, 3, 13, 11", "16, 3, 7, 7", "1, 16, 7, 6", "lhs_layout = bf01, rhs_layout = oi01, out_layout = bf01", "2, 2", "3, 3", "3, 3", "1, 1", {1, 3, 13, 11}, {16, 3, 7, 7}, 1, 3},
         {"2, 6, 6, 16", "16, 8, 3, 3", "2, 6, 6, 16", "lhs_layout = b01f, rhs_layout = oi01, out_layout = b01f", "1, 1", "1, 1", "1, 1", "1, 1", {2, 6, 6, 16}, {16, 8, 3, 3}, 2, 2},
     };
     tn_session *session = tn_session_new();
@@ -915,13 +915,12 @@ static void convolutions_run(void **state)
     tn_session_free(session);
 }
 
-/* The same network a second time: its code comes from the disk, and is the same. */
+/* The same network a second time: its code is on the disk, once, and is the same. */
 static void code_is_kept(void **state)
 {
     (void)state;
     char folder[] = "/tmp/tenon-run-gpu-XXXXXX";
     char *images[2] = {NULL, NULL};
-    double seconds[2];
     assert_non_null(mkdtemp(folder));
     setenv("TENON_CACHE", folder, 1);
     for (int turn = 0; turn < 2; turn++) {
@@ -933,15 +932,11 @@ static void code_is_kept(void **state)
         tn_compile_options options = {.machine = "cuda", .threads = 1};
         assert_int_equal(tn_compile(session, network, &options, &executable), TN_OK);
         images[turn] = strdup(fake->image);
-        tn_executable_info info;
-        assert_int_equal(tn_executable_describe(executable, &info), TN_OK);
-        seconds[turn] = info.emit_seconds;
         tn_executable_free(executable);
         tn_network_free(network);
         tn_session_free(session);
     }
     assert_string_equal(images[0], images[1]);
-    assert_true(seconds[1] < seconds[0]);
     free(images[0]);
     free(images[1]);
     DIR *dir = opendir(folder);
