@@ -173,32 +173,21 @@ static tn_status one_input(cli *c, const tn_network *network, size_t i, cli_tens
     return random_input(c, &info, i, out);
 }
 
-typedef struct wanted_symbol {
-    const char *name;
-    bool found;
-} wanted_symbol;
-
-static void look_at_symbol(void *context, tn_dim symbol)
-{
-    wanted_symbol *w = context;
-    w->found |= !strcmp(symbol->name, w->name);
-}
-
 /* Every --size must name a dimension of an input. */
 static tn_status check_sizes(cli *c, const tn_network *network)
 {
     for (size_t k = 0; k < c->sizes.len; k++) {
-        wanted_symbol wanted = {c->sizes.at[k].name, false};
+        const char *name = c->sizes.at[k].name;
+        bool found = false;
         for (size_t i = 0; i < tn_input_count(network); i++) {
             tn_value_info info;
             tn_dim dim;
             tn_input_info(network, i, &info);
             for (int d = 0; d < info.rank; d++)
-                if (info.dim[d] < 0 && tn_dim_parse(c->session, info.dim_text[d], &dim))
-                    tn_dim_symbols(dim, look_at_symbol, &wanted);
+                found |= info.dim[d] < 0 && tn_dim_parse(c->session, info.dim_text[d], &dim) && tn_dim_mentions(dim, name);
         }
-        if (!wanted.found)
-            return tn_error(c->session, TN_USAGE, TN_NO_LOC, "--size=%s: no input has a dimension of that name; `tenon info` lists them", wanted.name);
+        if (!found)
+            return tn_error(c->session, TN_USAGE, TN_NO_LOC, "--size=%s: no input has a dimension of that name; `tenon info` lists them", name);
     }
     return TN_OK;
 }

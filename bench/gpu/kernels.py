@@ -16,6 +16,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import common  # noqa: E402
 import models  # noqa: E402
 import networks  # noqa: E402
 
@@ -223,11 +224,6 @@ ALL = [Product(*s) for s in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 307
       [Rows("gelu", 4096), Rows("sum", 4096)]
 
 
-def relative(out, reference):
-    out, reference = out.double(), reference.double()
-    return math.inf if out.isnan().any() else ((out - reference).norm() / reference.norm().clamp_min(1e-30)).item()
-
-
 def turns(torch, runs, rounds, times=5):
     """Milliseconds of each run by turn; nothing is waited for in between."""
     event = lambda: torch.cuda.Event(enable_timing=True)  # noqa: E731
@@ -255,7 +251,7 @@ def one(torch, library, kernel, options):
     net.run()
     net.run()
     torch.cuda.synchronize()
-    worst = relative(out, kernel.reference(torch, given))
+    worst = common.error(out, kernel.reference(torch, given))
     fault = "differs from run to run" if not torch.equal(first, out) else f"WRONG {worst:.2e}" if not worst <= getattr(kernel, "bound", BOUND) else ""
     peer = kernel.peer(torch, given, torch.empty_like(out) if kernel.operations else None)
     runs = [net.run, peer]
@@ -284,16 +280,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="few turns, from a cooler GPU")
     options = parser.parse_args()
     import torch
-    library, good = networks.Library(options.library), True
-    for kernel in ALL:
-        if options.names and not any(kernel.name.startswith(n) for n in options.names):
-            continue
-        try:
-            good &= one(torch, library, kernel, options)
-        except Exception as problem:
-            print(f"{kernel.name:34} FAILED {type(problem).__name__}: {str(problem)[:600]}", flush=True)
-            good = False
-    return 0 if good else 1
+    library = networks.Library(options.library)
+    return common.every(ALL, lambda kernel: not options.names or kernel.name.startswith(tuple(options.names)), lambda kernel: one(torch, library, kernel, options))
 
 
 if __name__ == "__main__":

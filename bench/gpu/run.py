@@ -15,17 +15,13 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "tests" / "gpu")]
+from common import error, every  # noqa: E402
 import models  # noqa: E402
 import networks  # noqa: E402
 import torch  # noqa: E402
 
 import peers  # noqa: E402
 from timing import milliseconds  # noqa: E402
-
-
-def error(out, ref):
-    out, ref = out.double(), ref.double()
-    return float("inf") if out.isnan().any() else ((out - ref).norm() / ref.norm().clamp_min(1e-30)).item()
 
 
 def turns(runs, seconds, rounds=9):
@@ -101,16 +97,8 @@ def main():
     parser.add_argument("--profile", metavar="FILE")
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
-    library, good = networks.Library(options.library), True
-    for network in models.NETWORKS:
-        if options.names and network.name not in options.names:
-            continue
-        try:
-            good &= one(library, network, options)
-        except Exception as problem:
-            print(f"{network.name:18} FAILED {type(problem).__name__}: {str(problem)[:600]}", flush=True)
-            good = False
-    return 0 if good else 1
+    library = networks.Library(options.library)
+    return every(models.NETWORKS, lambda network: not options.names or network.name in options.names, lambda network: one(library, network, options))
 
 
 if __name__ == "__main__":

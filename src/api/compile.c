@@ -243,24 +243,13 @@ static tn_status check_gpu(const compilation *c)
 
 /* ---- variants ------------------------------------------------------------------------------------------------------------------ */
 
-typedef struct size_search {
-    const char *name;
-    bool found;
-} size_search;
-
-static void look_for_size(void *context, tn_dim symbol)
-{
-    size_search *search = context;
-    search->found |= !strcmp(symbol->name, search->name);
-}
-
 static bool names_size(const tn_graph *graph, const char *name)
 {
-    size_search search = {name, false};
     for (int i = 0; i < graph->body->nargs; i++)
         for (int d = 0; d < graph->body->arg[i]->type.rank; d++)
-            tn_dim_symbols(graph->body->arg[i]->type.dim[d], look_for_size, &search);
-    return search.found;
+            if (tn_dim_mentions(graph->body->arg[i]->type.dim[d], name))
+                return true;
+    return false;
 }
 
 /* One "s=128,b=1": facts of the graph, which the pass `shapes` puts in everywhere. *end: behind it. */

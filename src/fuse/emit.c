@@ -181,7 +181,7 @@ tn_step *emitter_finish(emitter *E, tn_steps *steps)
     step->init = init;
     if (!init)
         move_offsets(E, step);
-    if (E->g && E->g->demands.len) {
+    if (F->options->estimate && E->g && E->g->demands.len) {
         step->ns = fuse_together_ns(F, E->g);
         step->apart_ns = fuse_apart_ns(F, E->g);
     }

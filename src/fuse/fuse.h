@@ -45,7 +45,7 @@ typedef struct tn_step {
     int nblocks;
     tn_steps *blocks;
     bool init;               /* runs once at load */
-    double ns, apart_ns;     /* KERNEL of a group: what it takes, and what a kernel for each of its operations would, as fuse/cost.c estimates them; 0: no group's */
+    double ns, apart_ns;     /* KERNEL of a group: what it takes, and what a kernel for each of its operations would, as fuse/cost.c estimates them; 0: no group's, or nobody asked (tn_fuse_options.estimate) */
     bool again;              /* computes what an earlier step did, so that it need not be kept so long (src/plan/order.c) */
     int choice;              /* KERNEL: number of the choice that it was made by (tn_choice); 0: there was none */
     /* KERNEL: args whose memory may be that of args[0]'s output (elementwise, same index): in-place candidates as pairs out, in */
@@ -92,6 +92,7 @@ typedef struct tn_chooser {
 typedef struct tn_fuse_options {
     tn_tile_target target;
     bool no_fusion;    /* one kernel an operation (--passes=-fuse) */
+    bool estimate;     /* steps say what they take (ns, apart_ns) */
     tn_numerics numerics;
     tn_precision precision; /* of products of f32 */
     tn_chooser chooser;

@@ -1168,6 +1168,14 @@ void tn_dim_symbols(tn_dim d, void (*visit)(void *context, tn_dim symbol), void 
         tn_dim_symbols(d->operand[i], visit, context);
 }
 
+bool tn_dim_mentions(tn_dim d, const char *name)
+{
+    bool found = d->kind == TN_DIM_SYMBOL && !strcmp(d->name, name);
+    for (int i = 0; !found && i < d->noperands; i++)
+        found = tn_dim_mentions(d->operand[i], name);
+    return found;
+}
+
 bool tn_dim_has_default_facts(tn_dim symbol)
 {
     return symbol->lo == 0 && symbol->hi == DEFAULT_HIGH && symbol->multiple == 1;

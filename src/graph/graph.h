@@ -63,6 +63,7 @@ bool tn_dim_eval(tn_dim d, bool (*lookup)(void *context, const char *symbol, int
 tn_dim tn_dim_subst(tn_session *session, tn_dim d, tn_dim (*subst)(void *context, tn_dim symbol), void *context);
 /* Calls visit on each symbol below d. */
 void tn_dim_symbols(tn_dim d, void (*visit)(void *context, tn_dim symbol), void *context);
+bool tn_dim_mentions(tn_dim d, const char *name);                /* some symbol below d is called that */
 void tn_text_dim(tn_text *text, tn_dim d);                       /* 2*s + 1, ceildiv(s, 4), min(a, b) … */
 size_t tn_dim_parse(tn_session *session, const char *text, tn_dim *out); /* characters used; 0: malformed */
 tn_dim tn_dim_product(tn_session *session, const tn_dim *dims, int n); /* 1 if n == 0 */

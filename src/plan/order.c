@@ -431,16 +431,13 @@ void tn_plan_order(tn_program *program, const tn_plan_sizes *sizes)
 
 /* ---- computed twice ------------------------------------------------------------------------------------------------------------------ */
 
-static bool has_product(const tn_tblock *block)
+static void find_product(void *context, tn_top *op) { *(bool *)context |= op->code == TN_T_dot; }
+
+static bool has_product(const tn_kernel *kernel)
 {
-    for (const tn_top *op = block->first; op; op = op->next) {
-        if (op->code == TN_T_dot)
-            return true;
-        for (int r = 0; r < op->nregions; r++)
-            if (has_product(op->region[r]))
-                return true;
-    }
-    return false;
+    bool found = false;
+    tn_tile_walk(kernel->body, find_product, &found);
+    return found;
 }
 
 /* A result that nobody looks at where most is alive, and the step that could compute it again before its next use. */
@@ -475,7 +472,7 @@ static bool look_at(const flow *f, const profile *p, int buffer, candidate *out)
 {
     int maker = use_at(f, f->uses.from[buffer])->step, before = -1, last_early = -1;
     const tn_step *step = f->step[maker];
-    if (step->kind != TN_STEP_KERNEL || f->program->buffers.at[buffer].shared || has_product(step->kernel->body))
+    if (step->kind != TN_STEP_KERNEL || f->program->buffers.at[buffer].shared || has_product(step->kernel))
         return false;
     for (int k = f->uses.from[buffer]; k < f->uses.from[buffer + 1]; k++) {
         int user = use_at(f, k)->step;

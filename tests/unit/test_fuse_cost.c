@@ -26,7 +26,7 @@ static size_t check_steps(const tn_steps *steps, const char *what)
 static tn_status fuse(tn_session *session, tn_graph *graph, const char *machine, tn_program *program)
 {
     tn_opt_options opt = {.verify = true};
-    tn_fuse_options options = {.target = tn_machine_tile_target(tn_machine_find(machine), 2)};
+    tn_fuse_options options = {.target = tn_machine_tile_target(tn_machine_find(machine), 2), .estimate = true};
     TN_TRY(tn_opt_run(session, graph, NULL, &opt));
     TN_TRY(tn_fuse_check(graph));
     return tn_fuse(session, graph, &options, program);

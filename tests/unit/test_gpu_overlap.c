@@ -50,17 +50,25 @@ static const char *filled(tn_arena *arena, const shape *s, const char *scores, c
     return text;
 }
 
+static variant variant_of(const shape *s) { return (variant){.size = {{"q", s->q}, {"s", s->s}}, .bind = {{"$M", s->M}}}; }
+
+static tn_lfunc *lowered(tn_session *session, const char *text, const variant *v, int warps)
+{
+    tn_kernel *kernel = tile_variant(session, text, v);
+    tn_lfunc *func = NULL;
+    tn_schedule_set(kernel, "", "warps", warps);
+    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    return func;
+}
+
 /* overlaps: whether turns run into each other. */
 static void check(const shape *s, const char *scores, const char *sums, bool overlaps, uint64_t seed)
 {
     tn_arena arena = {0};
     const char *text = filled(&arena, s, scores, sums);
-    variant v = {.size = {{"q", s->q}, {"s", s->s}}, .bind = {{"$M", s->M}}};
+    variant v = variant_of(s);
     tn_session *session = new_test_session();
-    tn_kernel *kernel = tile_variant(session, text, &v);
-    tn_lfunc *func = NULL;
-    tn_schedule_set(kernel, "", "warps", s->warps);
-    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    tn_lfunc *func = lowered(session, text, &v, s->warps);
     if (!strstr(func->remarks, "a turn's first product runs") != !overlaps)
         fail_msg("remarks: %s", func->remarks);
     free_test_session(session);
@@ -117,12 +125,9 @@ static void check_two(const shape *s, const char *scores, uint64_t seed)
 {
     tn_arena arena = {0};
     const char *text = in_two_loops(&arena, filled(&arena, s, scores, SCALED)), *first;
-    variant v = {.size = {{"q", s->q}, {"s", s->s}}, .bind = {{"$M", s->M}}};
+    variant v = variant_of(s);
     tn_session *session = new_test_session();
-    tn_kernel *kernel = tile_variant(session, text, &v);
-    tn_lfunc *func = NULL;
-    tn_schedule_set(kernel, "", "warps", s->warps);
-    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    tn_lfunc *func = lowered(session, text, &v, s->warps);
     first = strstr(func->remarks, "a turn's first product runs");
     assert_true(first && strstr(first + 1, "a turn's first product runs"));
     int buffers = 0;
@@ -167,10 +172,7 @@ static void check_order(const char *turns, const char *end, const char *order, i
     }
     variant v = {.size = {{"h", heads}, {"q", rows}}};
     tn_session *session = new_test_session();
-    tn_kernel *kernel = tile_variant(session, text, &v);
-    tn_lfunc *func = NULL;
-    tn_schedule_set(kernel, "", "warps", 4);
-    assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_90a"), &func), TN_OK);
+    tn_lfunc *func = lowered(session, text, &v, 4);
     assert_true(order ? strstr(func->remarks, order) != NULL : strstr(func->remarks, "coordinates first") == NULL);
     free_test_session(session);
     assert_int_equal(check_gpu_kernel(text, &v, 4, (uint64_t)(heads + rows)), TN_OK);

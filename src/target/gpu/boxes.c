@@ -694,14 +694,6 @@ void gpu_await_again(lower *L, tn_lbuilder *b, const tn_top *dot)
         }
 }
 
-bool gpu_loop_has_boxes(lower *L, const tn_top *loop)
-{
-    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
-        if (GPU(L)->boxes.at[i]->block == loop->region[0])
-            return true;
-    return false;
-}
-
 void gpu_release_program(lower *L, tn_lbuilder *b)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len && L->status == TN_OK; i++) {
@@ -812,15 +804,16 @@ static gpu_boxes *ring_of_block(lower *L, const tn_tblock *block)
 static bool has_rings(lower *L, const tn_top *loop)
 {
     for (size_t i = 0; i < GPU(L)->boxes.len; i++)
-        for (const tn_tblock *block = GPU(L)->boxes.at[i]->block; block->parent; block = block->parent->block)
-            if (block->parent == loop)
-                return true;
+        if (is_inside(GPU(L)->boxes.at[i]->block, loop->region[0]))
+            return true;
     return false;
 }
 
+bool gpu_loop_has_boxes(lower *L, const tn_top *loop) { return ring_of_block(L, loop->region[0]) != NULL; }
+
 bool gpu_is_fed_by_boxes(lower *L, const tn_top *op)
 {
-    return op->code == TN_T_fold ? ring_of_block(L, op->region[0]) != NULL : op->code == TN_T_for && has_rings(L, op);
+    return op->code == TN_T_fold ? gpu_loop_has_boxes(L, op) : op->code == TN_T_for && has_rings(L, op);
 }
 
 static void fetch_fold(lower *L, tn_lbuilder *b, const tn_top *fold, gpu_boxes *x)
