@@ -379,6 +379,16 @@ tn_status tn_gpu_capture(tn_session *session, const tn_gpu *gpu, CUstream stream
     RETURN_CALL(session, gpu, cuStreamBeginCapture_v2, stream, CAPTURE_THREAD_LOCAL);
 }
 
+bool tn_gpu_is_captured(const tn_gpu *gpu, CUstream stream)
+{
+    tn_cuda_visit v;
+    int status = 0;
+    if (tn_cuda_enter(&v, gpu))
+        TN_CUDA(&v, cuStreamIsCapturing, stream, &status);
+    tn_cuda_leave_quietly(&v);
+    return v.result == CUDA_SUCCESS && status != 0;
+}
+
 void tn_gpu_capture_drop(const tn_gpu *gpu, CUstream stream)
 {
     tn_cuda_visit v;

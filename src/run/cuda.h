@@ -86,6 +86,8 @@ tn_status tn_gpu_capture(tn_session *session, const tn_gpu *gpu, CUstream stream
 /* What was recorded, ready to be launched. *exec: NULL, or what an earlier capture gave: it is changed if its nodes are of the same kinds, else replaced; NULL
  * after a failure. */
 tn_status tn_gpu_capture_end(tn_session *session, const tn_gpu *gpu, CUstream stream, CUgraphExec *exec);
+/* Somebody captures what is put into the stream. False where the driver can't say. */
+bool tn_gpu_is_captured(const tn_gpu *gpu, CUstream stream);
 void tn_gpu_capture_drop(const tn_gpu *gpu, CUstream stream); /* after a failure in between */
 tn_status tn_gpu_graph_launch(tn_session *session, const tn_gpu *gpu, CUgraphExec exec, CUstream stream);
 tn_status tn_gpu_graph_free(tn_session *session, const tn_gpu *gpu, CUgraphExec exec); /* NULL is allowed */

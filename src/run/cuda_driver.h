@@ -53,6 +53,7 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
     X(cuEventElapsedTime, float *milliseconds, CUevent start, CUevent end)                                                                         \
     X(cuStreamBeginCapture_v2, CUstream stream, int mode)                                                                                          \
     X(cuStreamEndCapture, CUstream stream, CUgraph *graph)                                                                                         \
+    X(cuStreamIsCapturing, CUstream stream, int *status)                                                                                           \
     X(cuGraphDestroy, CUgraph graph)                                                                                                               \
     X(cuGraphInstantiateWithFlags, CUgraphExec *out, CUgraph graph, unsigned long long flags)                                                      \
     X(cuGraphExecUpdate_v2, CUgraphExec exec, CUgraph graph, tn_cuda_update *info)                                                                 \

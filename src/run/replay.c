@@ -4,7 +4,7 @@
  * A section of a block remembers the last few keys it ran with. A key that is new is run plainly and remembered; when it comes again it is recorded, into
  * the graph of the key that it replaced where their shapes agree, which is much cheaper than a new one; from then on it is replayed. So addresses that change with
  * every run cost nothing, and those that take turns, or sizes that do, have a graph each. Host memory is no part of a section: copies from and to it stand
- * outside. */
+ * outside. A caller who captures the stream that it gave gets the steps, since no graph can be started into a capture. */
 #include <string.h>
 
 #include "run/device.h"
@@ -125,7 +125,7 @@ static replay *find(section *at, bool *known)
 tn_status tn_replay_section(struct tn_context *s, const int *steps, const section *at)
 {
     bool known;
-    if (at->n < FEWEST)
+    if (at->n < FEWEST || (s->gpu->stream != s->gpu->own && tn_gpu_is_captured(s->gpu->exec->gpu, s->gpu->stream)))
         return run_plainly(s, steps, at->n);
     write_key(s, steps, at);
     replay *r = find(&s->gpu->section[steps[0]], &known);

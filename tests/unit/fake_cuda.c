@@ -281,7 +281,8 @@ CALL(cuGraphDestroy, (void *graph), NEEDS_CONTEXT; free_work(*(work **)graph); f
 CALL(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags), NEEDS_CONTEXT; if (flags) return 1; return instantiate(exec, graph))
 CALL(cuGraphExecUpdate_v2, (void *exec, void *graph, void *info), NEEDS_CONTEXT; if (!info) return 1; return update(exec, graph))
 CALL(cuGraphExecDestroy, (void *exec), NEEDS_CONTEXT; free_work(*(work **)exec); free(exec); fake_cuda.execs--)
-CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; (void)s; replay(exec))
+CALL(cuGraphLaunch, (void *exec, void *s), NEEDS_CONTEXT; if (stream_of(s) && stream_of(s)->capturing) return 900; replay(exec))
+CALL(cuStreamIsCapturing, (void *s, int *status), NEEDS_CONTEXT; *status = stream_of(s) && stream_of(s)->capturing)
 CALL(cuPointerGetAttribute, (void *value, int attribute, unsigned long long pointer), NEEDS_CONTEXT; if (attribute != 3 || pointer == fake_cuda.foreign) return 1;
      *(unsigned long long *)value = pointer)
 CALL(cuTensorMapEncodeTiled, (unsigned char *out, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,

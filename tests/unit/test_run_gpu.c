@@ -367,6 +367,17 @@ static void the_callers_stream_is_used(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(tn_run(r.context, in, 2, out, 2), TN_OK);
     assert_memory_equal(out[1].data, y, sizeof(float) * (size_t)size);
+    CUgraphExec captured = NULL; /* a graph of the caller's has the steps */
+    int replays = fake->replays;
+    memset(out[1].data, 0, sizeof(float) * (size_t)size);
+    assert_int_equal(tn_gpu_capture(f.session, &gpu, stream), TN_OK);
+    assert_int_equal(tn_run(r.context, in, 2, out, 2), TN_OK);
+    assert_int_equal(tn_gpu_capture_end(f.session, &gpu, stream, &captured), TN_OK);
+    assert_int_equal(fake->replays, replays);
+    assert_true(((float *)out[1].data)[1] == 0);
+    assert_int_equal(tn_gpu_graph_launch(f.session, &gpu, captured, stream), TN_OK);
+    assert_memory_equal(out[1].data, y, sizeof(float) * (size_t)size);
+    assert_int_equal(tn_gpu_graph_free(f.session, &gpu, captured), TN_OK);
     DLTensor back[2] = {{0}, {0}};
     assert_int_equal(tn_run(r.context, in, 2, back, 2), TN_INVALID); /* but for the host's */
     assert_null(back[0].data);
