@@ -296,6 +296,20 @@ int64_t fuse_gpu_parts(const tn_tile_target *target, int64_t kept, int64_t folde
     return pow2_floor(tn_min(most, tn_ceildiv(PARTS_EACH * target->processors, programs)));
 }
 
+/* ---- sorts ----------------------------------------------------------------------------------------------------------- */
+
+/* Shared memory has the elements, whether each exists, and its number. Lines that it holds twice over are sorted whole; longer ones in runs so that two programs share a processor. */
+gpu_tile fuse_gpu_sort(const fuser *F, tn_dim n, tn_dim lines, int64_t bytes, int operands)
+{
+    enum { NUMBER_BYTES = 4, SLACK = 8 << 10, PAIRS = 2 /* a thread, at least */ };
+    int64_t each = bytes + operands + NUMBER_BYTES, most = pow2_floor(tn_max((F->options->target.shared - SLACK) / each, 2));
+    gpu_tile t = {1, n->hi <= most ? cover(tn_max(n->hi, 1), pow2_ceil(tn_max(n->hi, 1))) : most / 2, 1};
+    while (lines && 2 * t.rows * t.columns <= SHORT_ELEMENTS && (!tn_dim_is_const(lines) || t.rows < lines->value))
+        t.rows *= 2;
+    t.warps = warps_for(t.rows * t.columns, 2 * PAIRS, ROW_MOST_WARPS);
+    return t;
+}
+
 /* ---- products -------------------------------------------------------------------------------------------------------- */
 
 /* How many values the other contracted dims have; 0: not known. */

@@ -325,6 +325,8 @@ bool fuse_gpu_takes_siblings(const fuser *F, const tn_op *dot);
 /* A matrix times a vector: N of the `kept` dim (-1: none) by K of k; along_k: the matrix' neighbours lie along k. */
 gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype type, bool along_k);
 gpu_product fuse_gpu_choose_vector(fuser *F, group *g, const char *stem, int kept, int k, tn_dtype type, bool along_k); /* the same, or what the tuner takes instead */
+/* Elements (columns) of a run that a program sorts, of so many operands, `bytes` together, and how many lines (rows) if there are several. */
+gpu_tile fuse_gpu_sort(const fuser *F, tn_dim n, tn_dim lines, int64_t bytes, int operands);
 /* What adds up the parts of a product: all of them (rows) by some of the results along `vector`. */
 gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts);
 /* Into how many parts a reduction of so many elements to each of `kept` results should go, a power of two. last: the innermost dim is reduced. */

@@ -347,6 +347,137 @@ static void merge_exchange(emitter *E, const sorting *s, tn_tvalue *n)
     b->block = outer;
 }
 
+/* On a GPU: runs that fit shared memory are sorted as tiles, then merged two by two, each pass a kernel. Every element of two runs finds its place by itself: its
+ * number in its own run, and how many of the other one come before it, which a binary search finds. Those of the first run come before their equals. */
+typedef struct merging {
+    const tn_op *op;
+    const tn_type *type;
+    int n, dimension;
+    location *from[16], *to[16];
+} merging;
+
+/* Whether x comes before y. */
+static tn_tvalue *comes_before(emitter *E, tn_tbuilder *b, const tn_op *op, tn_tvalue *const *x, tn_tvalue *const *y)
+{
+    tn_tvalue *args[32];
+    for (int i = 0; i < op->nresults; i++) {
+        args[2 * i] = x[i];
+        args[2 * i + 1] = y[i];
+    }
+    return emit_scalar_region(E, b, op->region[0], args, 0);
+}
+
+static void emit_runs(fuser *F, tn_steps *steps, const merging *m, int row, gpu_tile t)
+{
+    emitter *E = emitter_new(F, fuse_group_new(F, m->op, m->type), "sort");
+    bool two = row >= 0 && t.rows > 1;
+    tn_tvalue *x[16], *y[32] = {NULL};
+    tn_subscript subs[TN_MAX_RANK];
+    tn_schedule_set(E->kernel, "", "warps", t.warps);
+    for (int i = 0; i < m->type->rank; i++) {
+        int axis = i == m->dimension ? two : i == row && two ? 0 : -1;
+        emit_grid_dim(E, i, i == m->dimension ? t.columns : axis >= 0 ? t.rows : 1, axis);
+        subs[i] = axis >= 0 ? tn_sub_block(E->start[i], axis) : tn_sub_point(E->start[i]);
+    }
+    for (int i = 0; i < m->n; i++)
+        x[i] = tn_t_load(&E->b, dense_view(E, "row", m->from[i], m->type, TN_READ), subs, emitter_type(E, tn_operand(m->op, i)->type.dtype));
+    tn_top *sort = tn_t_sort(&E->b, x, m->n, two);
+    for (int i = 0; i < 2 * m->n; i++)
+        y[i] = &sort->region[0]->arg[i];
+    tn_tbuilder in = tn_tbuilder_at(E->kernel, sort->region[0], m->op->loc);
+    tn_tvalue *before = comes_before(E, &in, m->op, y, y + m->n);
+    tn_t_yield(&in, &before, 1);
+    for (int i = 0; i < m->n; i++)
+        tn_t_store(&E->b, dense_view(E, "sorted", m->to[i], m->type, TN_WRITE), subs, &sort->result[i]);
+    emitter_finish(E, steps);
+}
+
+/* Elements at the places `at` along the sorted dim, which are there. */
+static void load_places(emitter *E, const merging *m, tn_view *const *view, tn_subscript *subs, tn_tvalue *at, tn_tvalue **out)
+{
+    int axis = 0;
+    subs[m->dimension] = tn_sub_index(at, 1, &axis);
+    subs[m->dimension].inside = true;
+    for (int i = 0; i < m->n; i++)
+        out[i] = tn_t_load(&E->b, view[i], subs, emitter_type(E, tn_operand(m->op, i)->type.dtype));
+}
+
+static void emit_merge(fuser *F, tn_steps *steps, const merging *m, int64_t width)
+{
+    enum { ELEMENTS = 512, STEPS_MORE = 1 };
+    emitter *E = emitter_new(F, fuse_group_new(F, m->op, m->type), "merge");
+    tn_tbuilder *b = &E->b;
+    tn_view *view[16];
+    tn_subscript subs[TN_MAX_RANK];
+    tn_tvalue *x[16], *y[16];
+    for (int i = 0; i < m->type->rank; i++) {
+        emit_grid_dim(E, i, i == m->dimension ? ELEMENTS : 1, i == m->dimension ? 0 : -1);
+        subs[i] = tn_sub_point(E->start[i]);
+    }
+    for (int i = 0; i < m->n; i++)
+        view[i] = dense_view(E, "run", m->from[i], m->type, TN_READ);
+    tn_tvalue *n = tn_t_size(b, m->type->dim[m->dimension]), *zero = tn_t_index(b, 0), *one = tn_t_index(b, 1), *w = tn_t_index(b, width);
+    tn_tvalue *last = tn_t_map2(b, TN_S_sub, n, one), *at = tn_t_range(b, E->start[m->dimension], E->extent[0]), *mine = tn_t_map2(b, TN_S_min, at, last);
+    tn_tvalue *place = tn_t_map2(b, TN_S_rem, mine, tn_t_index(b, 2 * width)), *pair = tn_t_map2(b, TN_S_sub, mine, place), *second = tn_t_map2(b, TN_S_ge, place, w);
+    tn_tvalue *own = tn_t_map3(b, TN_S_select, second, tn_t_map2(b, TN_S_sub, place, w), place);
+    tn_tvalue *other = tn_t_map2(b, TN_S_add, pair, tn_t_map3(b, TN_S_select, second, zero, w));
+    tn_tvalue *start[2] = {tn_t_map2(b, TN_S_mul, place, zero), tn_t_map3(b, TN_S_clamp, zero, tn_t_map2(b, TN_S_sub, n, other), w)};
+    load_places(E, m, view, subs, mine, x);
+    tn_top *loop = tn_t_for(b, zero, tn_t_index(b, __builtin_ctzll((uint64_t)width) + STEPS_MORE), one, start, 2);
+    tn_tblock *outer = b->block;
+    b->block = loop->region[0];
+    tn_tvalue *lo = &loop->region[0]->arg[1], *hi = &loop->region[0]->arg[2], *open = tn_t_map2(b, TN_S_lt, lo, hi);
+    tn_tvalue *middle = tn_t_map2(b, TN_S_div, tn_t_map2(b, TN_S_add, lo, hi), tn_t_index(b, 2));
+    load_places(E, m, view, subs, tn_t_map2(b, TN_S_min, tn_t_map2(b, TN_S_add, other, middle), last), y);
+    tn_tvalue *before = comes_before(E, b, m->op, y, x), *not_after = tn_t_map1(b, TN_S_not, comes_before(E, b, m->op, x, y));
+    tn_tvalue *comes = tn_t_map2(b, TN_S_and, open, tn_t_map3(b, TN_S_select, second, not_after, before));
+    tn_tvalue *next[2] = {tn_t_map3(b, TN_S_select, comes, tn_t_map2(b, TN_S_add, middle, one), lo),
+                          tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_and, open, tn_t_map1(b, TN_S_not, comes)), middle, hi)};
+    tn_t_yield(b, next, 2);
+    b->block = outer;
+    tn_tvalue *to = tn_t_map2(b, TN_S_add, tn_t_map2(b, TN_S_add, pair, own), &loop->result[0]);
+    int axis = 0;
+    subs[m->dimension] = tn_sub_index(tn_t_map3(b, TN_S_select, tn_t_map2(b, TN_S_lt, at, n), to, n), 1, &axis); /* n: nowhere */
+    for (int i = 0; i < m->n; i++)
+        tn_t_store(b, dense_view(E, "merged", m->to[i], m->type, TN_WRITE), subs, x[i]);
+    emitter_finish(E, steps);
+}
+
+/* False: so many elements, or none that are known to be fewer, want too many passes. */
+static bool emit_sort_by_runs(fuser *F, tn_steps *steps, const tn_op *op)
+{
+    enum { MOST_PASSES = 16 };
+    merging m = {.op = op, .type = &tn_operand(op, 0)->type, .n = op->nresults, .dimension = (int)tn_attr_int(op, TN_A_dimension, 0)};
+    tn_dim n = m.type->dim[m.dimension];
+    location *source[16], *temporary[16], *result[16];
+    int64_t bytes = 0;
+    int row = -1, passes = 0;
+    for (int i = 0; i < m.type->rank; i++)
+        row = i != m.dimension && !tn_dim_is(m.type->dim[i], 1) ? i : row;
+    for (int i = 0; i < m.n; i++)
+        bytes += tn_max(tn_dtype_bits(tn_operand(op, i)->type.dtype) / 8, 1);
+    gpu_tile t = fuse_gpu_sort(F, n, row >= 0 ? m.type->dim[row] : NULL, bytes, m.n);
+    for (int64_t run = t.columns; passes <= MOST_PASSES && run < n->hi; run *= 2)
+        passes++;
+    if (passes > MOST_PASSES)
+        return false;
+    for (int i = 0; i < m.n; i++) {
+        source[i] = fuse_location(F, tn_operand(op, i));
+        result[i] = passes ? shared_location(F, &op->result[i]) : fuse_location(F, &op->result[i]);
+        if (passes)
+            temporary[i] = fuse_dense(F, fuse_buffer(F, TN_B_TEMP, &tn_operand(op, i)->type, "runs"), &tn_operand(op, i)->type);
+    }
+    for (int pass = 0; pass <= passes; pass++) {
+        memcpy(m.from, pass ? m.to : source, sizeof m.from);
+        memcpy(m.to, (passes - pass) % 2 ? temporary : result, sizeof m.to);
+        if (pass == 0)
+            emit_runs(F, steps, &m, row, t);
+        else
+            emit_merge(F, steps, &m, t.columns << (pass - 1));
+    }
+    return true;
+}
+
 static void emit_sort(fuser *F, tn_steps *steps, const tn_op *op)
 {
     const tn_type *type = &tn_operand(op, 0)->type;
@@ -355,6 +486,8 @@ static void emit_sort(fuser *F, tn_steps *steps, const tn_op *op)
         F->status = tn_error(F->session, TN_UNSUPPORTED, op->loc, "sort: %d operands; 15 at most", s.n);
         return;
     }
+    if (fuse_for_gpu(F) && emit_sort_by_runs(F, steps, op))
+        return;
     location *results[16];
     for (int i = 0; i < s.n; i++) {
         results[i] = shared_location(F, &op->result[i]);

@@ -1,4 +1,4 @@
-/* Graph groups with a GPU's tiles on a CPU: shapes that need more than one tile, where random graphs are small. Sums of small integers are exact. */
+/* Graph groups with a GPU's tiles on a CPU: shapes that need more than one tile, where random graphs are small. Sums of small integers are exact. Sorts by runs and merges. */
 #include <stdio.h>
 
 #include "plan_test.h"
@@ -26,28 +26,52 @@ static const char *graph_text(tn_session *session, const shape *s)
                      s->text, axes, result);
 }
 
-static void check_sum(const shape *s)
+/* A graph whose tiles are those of a GPU with so much shared memory (0: as it has), in `kernels` kernels (0: any number). */
+typedef struct running {
+    tn_session *session;
+    tn_program program;
+    tn_exec *exec;
+    tn_context *context;
+    tn_pool *pool;
+} running;
+
+static void start(running *r, tn_session *session, const char *text, int64_t shared, size_t kernels)
 {
-    tn_session *session = tn_session_new();
-    const char *text = graph_text(session, s);
     tn_graph_module *module;
     tn_opt_options opt = {.verify = true};
-    if (tn_graph_parse(session, "test", text, strlen(text), &module) != TN_OK || tn_opt_run(session, module->graphs.at[0], NULL, &opt) != TN_OK) {
+    tn_fuse_options fuse = {.target = tn_machine_tile_target(tn_machine_find("sm_90a"), 1)};
+    tn_exec_options options = {.machine = tn_machine_find("baseline"), .threads = 1, .level = 1, .verify = true};
+    fuse.target.shared = shared ? shared : fuse.target.shared;
+    *r = (running){.session = session, .pool = tn_pool_new(1)};
+    if (tn_graph_parse(session, "test", text, strlen(text), &module) != TN_OK || tn_opt_run(session, module->graphs.at[0], NULL, &opt) != TN_OK ||
+        tn_fuse(session, module->graphs.at[0], &fuse, &r->program) != TN_OK || tn_exec_new(session, &r->program, &options, &r->exec) != TN_OK) {
         tn_print_diags(session, stderr);
         fail_msg("%s", text);
     }
-    tn_program program = {0};
-    tn_fuse_options fuse = {.target = tn_machine_tile_target(tn_machine_find("sm_90a"), 1)};
-    assert_int_equal(tn_fuse(session, module->graphs.at[0], &fuse, &program), TN_OK);
-    assert_int_equal(program.steps.list.len, s->kernels);
-    tn_exec_options options = {.machine = tn_machine_find("baseline"), .threads = 1, .level = 1, .verify = true};
-    tn_exec *exec;
-    tn_context *context;
-    tn_pool *pool = tn_pool_new(1);
-    assert_int_equal(tn_exec_new(session, &program, &options, &exec), TN_OK);
-    assert_int_equal(tn_exec_load(session, exec, pool), TN_OK);
-    assert_int_equal(tn_state_new(exec, pool, &context), TN_OK);
+    if (kernels)
+        assert_int_equal(r->program.steps.list.len, kernels);
+    assert_int_equal(tn_exec_load(session, r->exec, r->pool), TN_OK);
+    assert_int_equal(tn_state_new(r->exec, r->pool, &r->context), TN_OK);
+}
 
+static void end(running *r)
+{
+    tn_context_free(r->context);
+    tn_exec_free(r->exec);
+    tn_pool_free(r->pool);
+    tn_session_free(r->session);
+}
+
+static DLTensor tensor(tn_dtype dtype, void *data, int rank, int64_t *sizes)
+{
+    return (DLTensor){.data = data, .device = {1, 0}, .ndim = rank, .dtype = tn_dtype_to_dlpack(dtype), .shape = sizes};
+}
+
+static void check_sum(const shape *s)
+{
+    tn_session *session = tn_session_new();
+    running r;
+    start(&r, session, graph_text(session, s), 0, s->kernels);
     int64_t n = 1, kept = 1, inner = 1, out_size[3];
     int rank = 0;
     for (int i = 0; i < s->rank; i++) {
@@ -61,16 +85,60 @@ static void check_sum(const shape *s)
         x[i] = (int32_t)(i * 7 % 13) - 5;
         want[s->axis < 0 ? 0 : i / (inner * s->size[s->axis]) * inner + i % inner] += x[i];
     }
-    DLTensor in = {.data = x, .device = {1, 0}, .ndim = s->rank, .dtype = tn_dtype_to_dlpack(TN_I32), .shape = (int64_t *)s->size};
-    DLTensor out = {.data = got, .device = {1, 0}, .ndim = rank, .dtype = tn_dtype_to_dlpack(TN_I32), .shape = out_size};
-    if (tn_run(context, &in, 1, &out, 1) != TN_OK)
-        fail_msg("%s", tn_context_error(context));
+    DLTensor in = tensor(TN_I32, x, s->rank, (int64_t *)s->size), out = tensor(TN_I32, got, rank, out_size);
+    if (tn_run(r.context, &in, 1, &out, 1) != TN_OK)
+        fail_msg("%s", tn_context_error(r.context));
     assert_memory_equal(got, want, sizeof *got * (size_t)kept);
     free(x), free(got), free(want);
-    tn_context_free(context);
-    tn_exec_free(exec);
-    tn_pool_free(pool);
-    tn_session_free(session);
+    end(&r);
+}
+
+/* Keys with many equals, and where they stood: [lines, n] sorted along n, or the same turned. Runs of at most `shared` / 10 elements. */
+static void check_sort(int64_t lines, int64_t n, int64_t shared, bool turned)
+{
+    tn_session *session = tn_session_new();
+    running r;
+    int64_t size[2] = {turned ? n : lines, turned ? lines : n};
+    const char *type = tn_format(&session->arena, "[%lld, %lld]", (long long)size[0], (long long)size[1]);
+    start(&r, session,
+          tn_format(&session->arena,
+                    "graph @f(%%k: f32%s, %%v: i32%s) -> (a, b) {\n  %%a, %%b = sort %%k, %%v, dimension = %d, stable = true : f32%s, i32%s {\n"
+                    "  ^(%%x: f32[], %%y: f32[], %%i: i32[], %%j: i32[]):\n    %%c = compare %%x, %%y, direction = GT, total_order = false : bool[]\n    return %%c\n  }\n"
+                    "  return %%a, %%b\n}\n", type, type, !turned, type, type),
+          shared, 0);
+    size_t all = (size_t)(lines * n);
+    float *keys = malloc(sizeof *keys * all), *sorted = calloc(all, sizeof *sorted);
+    int32_t *places = malloc(sizeof *places * all), *moved = calloc(all, sizeof *moved);
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = turned ? i * lines + line : line * n + i;
+            keys[at] = (float)((line * 5 + i * 7919) % 61);
+            places[at] = (int32_t)i;
+        }
+    DLTensor in[2] = {tensor(TN_F32, keys, 2, size), tensor(TN_I32, places, 2, size)}, out[2] = {tensor(TN_F32, sorted, 2, size), tensor(TN_I32, moved, 2, size)};
+    if (tn_run(r.context, in, 2, out, 2) != TN_OK)
+        fail_msg("%s", tn_context_error(r.context));
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t step = turned ? lines : 1, first = turned ? line : line * n, at = first + i * step;
+            assert_true(moved[at] >= 0 && moved[at] < n && keys[first + moved[at] * step] == sorted[at]);
+            assert_true(i == 0 || sorted[at - step] > sorted[at] || (sorted[at - step] == sorted[at] && moved[at - step] < moved[at]));
+        }
+    free(keys), free(sorted), free(places), free(moved);
+    end(&r);
+}
+
+static void sorts_by_runs(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 7, 64, 100, 257, 1000};
+    for (size_t i = 0; i < TN_COUNT(lengths); i++)
+        for (int turned = 0; turned < 2; turned++) {
+            check_sort(3, lengths[i], 0, turned);
+            check_sort(3, lengths[i], (8 << 10) + 800, turned); /* runs of 32 */
+        }
+    check_sort(1, 5000, (8 << 10) + 800, false);
+    check_sort(200, 3, 0, false);
 }
 
 static void sums_of_large_tensors(void **state)
@@ -94,6 +162,6 @@ static void sums_of_large_tensors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_of_large_tensors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_of_large_tensors), cmocka_unit_test(sorts_by_runs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

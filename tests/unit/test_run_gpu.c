@@ -880,6 +880,21 @@ static void merged_products_run(void **state)
     check_network(text, "sm_90a", TN_F32, in, 1, 2);
 }
 
+/* Short lines in one kernel; of 64-bit elements more than shared memory holds in runs that are merged, with symbolic lengths too. */
+static void sorts_run(void **state)
+{
+    static const char *const text = "graph @f(%%x: %s[%s]) {\n  %%0 = sort %%x, dimension = 1, stable = true : %s[%s] {\n  ^(%%a: %s[], %%b: %s[]):\n"
+                                    "    %%c = compare %%a, %%b, direction = LT, total_order = false : bool[]\n    return %%c\n  }\n  return %%0\n}\n";
+    int64_t shapes[2][2] = {{5, 37}, {1, 17000}};
+    tn_session *session = tn_session_new();
+    DLTensor in[1] = {{.ndim = 2, .shape = shapes[0]}};
+    (void)state;
+    check_network(tn_format(&session->arena, text, "f32", "5, 37", "f32", "5, 37", "f32", "f32"), "sm_90a", TN_F32, in, 1, 1);
+    in[0].shape = shapes[1];
+    check_network(tn_format(&session->arena, text, "i64", "1, 17000", "i64", "1, 17000", "i64", "i64"), "sm_90a", TN_I64, in, 1, 3);
+    tn_session_free(session);
+}
+
 /* A cache with what a step adds: one kernel for both parts. */
 static void small_parts_are_joined(void **state)
 {
@@ -1004,7 +1019,7 @@ int main(void)
         cmocka_unit_test(rows_wait),
         cmocka_unit_test(loops_run),                       cmocka_unit_test(products_with_few_tiles_run),
         cmocka_unit_test(convolutions_with_few_tiles_run),  cmocka_unit_test(convolutions_run),
-        cmocka_unit_test(merged_products_run),             cmocka_unit_test(small_parts_are_joined),
+        cmocka_unit_test(merged_products_run),             cmocka_unit_test(sorts_run), cmocka_unit_test(small_parts_are_joined),
         cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);
