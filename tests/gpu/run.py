@@ -2,14 +2,17 @@
 
     TENON_LIBRARY=libtenon.so PYTHONPATH=python python3 tests/gpu/run.py [--check] [--time] [--triton] [NAME ...]
 
-Needs the library, PyTorch and the driver. --triton adds Triton's time of the same text. Exits with 1 if a result is wrong."""
+Needs the library, PyTorch and the driver. --triton adds Triton's time of the same text. Entries called tutorial_… run kernels of examples/kernels; where
+they have configurations, each side runs its own best of them. `launch` is what a launch takes of the processor. Exits with 1 if a result is wrong."""
 import argparse
+import functools
 import importlib.util
 import math
 import pathlib
 import statistics
 import sys
 import tempfile
+import time
 import traceback
 
 import torch
@@ -17,6 +20,7 @@ import torch
 from timing import milliseconds
 
 HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parent.parent / "examples" / "kernels"
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 
@@ -28,12 +32,28 @@ def load(path, name):
     return module
 
 
-def peer_module():
+def for_triton(path):
     """The same kernels for Triton."""
-    text = (HERE / "kernels.py").read_text().replace("import tenon.triton as triton", "import triton").replace("import tenon.triton.language as tl", "import triton.language as tl")
-    path = pathlib.Path(tempfile.mkdtemp()) / "peer_kernels.py"
-    path.write_text(text)
-    return load(path, "peer_kernels")
+    text = path.read_text().replace("tenon.triton", "triton")
+    copy = pathlib.Path(tempfile.mkdtemp()) / f"peer_{path.stem}.py"
+    copy.write_text(text)
+    return load(copy, copy.stem)
+
+
+class Modules:
+    """Of the kernels that entries name, Tenon's or, if `peer`, Triton's."""
+
+    def __init__(self, peer):
+        self.peer, self.loaded = peer, {}
+        if peer:
+            import triton
+            triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+
+    def of(self, entry):
+        path = EXAMPLES / f"{entry.example}.py" if entry.example else HERE / "kernels.py"
+        if path not in self.loaded:
+            self.loaded[path] = for_triton(path) if self.peer else load(path, f"tenon_{path.stem}")
+        return self.loaded[path]
 
 
 def cdiv(a, b):
@@ -70,6 +90,8 @@ class Row:
     big = [(1 << 18, 1 << 10), (1 << 16, 1 << 12), (1 << 14, 1 << 14), (1 << 12, 1 << 16)]
     dtypes = [BF16, F32]
     peer = "copy"
+    example = None  # the file of examples/kernels that has the kernel; else kernels.py
+    configs = [{}]  # named arguments of launch: each side is timed with its fastest
 
     def make(self, size, dtype):
         return [random(*size, dtype=dtype)], [poisoned(*size, dtype=dtype)]
@@ -374,6 +396,189 @@ class AttentionOnce(AttentionBack):
         AttentionBack.launch(self, k, i, o, size, keys=(64, 128, 8) if self.head == 128 else (64, 64, 4), once=True)
 
 
+class TutorialMatmul(Matmul):
+    """Grouped blocks, columns and rows modulo the sizes, leaky relu."""
+    example, dtypes = "matmul", [F16]
+    odd = [(1, 1, 1), (17, 33, 65), (257, 520, 200), (300, 1000, 72)]
+    big = [(2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)]
+    configs = [dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps)
+               for m, n, k, stages, warps in ((128, 256, 64, 3, 8), (64, 256, 32, 4, 4), (128, 128, 32, 4, 4), (128, 128, 64, 4, 4), (128, 64, 32, 4, 4))]
+
+    def launch(self, k, i, o, size, **config):
+        m, n, kk = size
+        config = config or self.configs[0]
+        k.matmul_kernel.fn[(cdiv(m, config["BLOCK_M"]) * cdiv(n, config["BLOCK_N"]),)](*i, *o, m, n, kk, kk, 1, n, 1, n, 1, GROUP=8, ACTIVATION="leaky_relu", **config)
+
+    def reference(self, i, size):
+        return [torch.nn.functional.leaky_relu(i[0].double() @ i[1].double(), 0.01)]
+
+
+class Persistent(Matmul):
+    """A program a processor, which walks over blocks: by pointers, or by descriptors with the right factor along k."""
+    example, dtypes = "persistent_matmul", [F16]
+    configs = [dict(BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_stages=3, num_warps=8), dict(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, num_stages=4, num_warps=8)]
+
+    def launch(self, k, i, o, size, **config):
+        m, n, kk = size
+        programs = torch.cuda.get_device_properties(0).multi_processor_count
+        k.with_pointers[(programs,)](*i, *o, m, n, kk, kk, n, n, GROUP=8, PROGRAMS=programs, **config or self.configs[0])
+
+
+class PersistentDescriptors(Persistent):
+    odd = [(1, 8, 8), (257, 520, 200), (300, 1000, 72), (64, 64, 64)]
+    configs = Persistent.configs + [dict(Persistent.configs[0], HALVES=True)]
+
+    def make(self, size, dtype):
+        m, n, k = size
+        return [random(m, k, dtype=dtype), random(n, k, dtype=dtype)], [poisoned(m, n, dtype=dtype)]
+
+    def launch(self, k, i, o, size, HALVES=False, **config):
+        m, n, kk = size
+        programs = torch.cuda.get_device_properties(0).multi_processor_count
+        k.with_descriptors[(programs,)](*i, *o, m, n, kk, GROUP=8, PROGRAMS=programs, HALVES=HALVES, **config or self.configs[0])
+
+    def reference(self, i, size):
+        return [i[0].double() @ i[1].double().t()]
+
+    def peer_run(self, i, o):
+        torch.matmul(i[0], i[1].t(), out=o[0])
+
+
+class Grouped(Matmul):
+    """Products of several sizes in one launch; addresses and sizes come from memory."""
+    example, dtypes = "grouped_gemm", [F16]
+    odd = [((128, 96, 64), (33, 65, 17), (1, 200, 50), (256, 32, 128)), ((257, 520, 200), (64, 64, 64))]
+    big = [tuple((n, n, n) for n in (1024, 512, 256, 128)), ((4096, 4096, 4096),) * 4]
+    configs = [dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=stages, num_warps=warps)
+               for m, n, k, stages, warps in ((128, 128, 64, 3, 8), (128, 128, 64, 3, 4), (128, 128, 32, 3, 4), (64, 64, 32, 3, 4))]
+
+    def make(self, size, dtype):
+        left, right = [random(m, k, dtype=dtype) for m, n, k in size], [random(k, n, dtype=dtype) for m, n, k in size]
+        out = [poisoned(m, n, dtype=dtype) for m, n, k in size]
+        tables = [torch.tensor([x.data_ptr() for x in group], device="cuda") for group in (left, right, out)]
+        numbers = [torch.tensor(rows, device="cuda", dtype=torch.int32) for rows in (size, [(k, n, n) for m, n, k in size])]
+        return [*tables, *numbers, left, right], out
+
+    def launch(self, k, i, o, size, **config):
+        programs = torch.cuda.get_device_properties(0).multi_processor_count
+        k.grouped_kernel[(programs,)](*i[:5], len(size), PROGRAMS=programs, **config or self.configs[0])
+
+    def reference(self, i, size):
+        return [a.double() @ b.double() for a, b in zip(*i[5:])]
+
+    def work(self, size):
+        return sum(2 * m * n * k for m, n, k in size)
+
+    def peer_run(self, i, o):
+        for a, b, c in zip(*i[5:], o):
+            torch.matmul(a, b, out=c)
+
+
+class TutorialNorm(Row):
+    """The way there, in strips if rows are long."""
+    example, dtypes = "layer_norm", [F16, F32]
+    odd = [(1, 1), (3, 5), (37, 512), (16, 1000), (5, 4097)]
+    big = [(4096, 1024), (4096, 4096), (4096, 8192), (4096, 15872)]
+
+    def make(self, size, dtype):
+        values = [random(*size, dtype=dtype), random(size[1], dtype=dtype), random(size[1], dtype=dtype)]
+        return values, [poisoned(*size, dtype=dtype), poisoned(size[0], dtype=F32), poisoned(size[0], dtype=F32)]
+
+    def launch(self, k, i, o, size):
+        block = min(power(size[1]), 65536 // i[0].element_size())
+        k.forward[(size[0],)](i[0], o[0], i[1], i[2], o[1], o[2], size[1], size[1], 1e-5, BLOCK=block, num_warps=min(max(block // 256, 1), 8))
+
+    def reference(self, i, size):
+        x = i[0].double()
+        mean, rstd = x.mean(1), 1 / (x.var(1, correction=0) + 1e-5).sqrt()
+        return [(x - mean[:, None]) * rstd[:, None] * i[1].double() + i[2].double(), mean, rstd]
+
+
+class TutorialNormBack(TutorialNorm):
+    """The way back: sums of weights' derivatives in groups of rows under a lock, then over the groups."""
+
+    def make(self, size, dtype):
+        x, dy, w = random(*size, dtype=dtype), random(*size, dtype=dtype), random(size[1], dtype=dtype)
+        mean, rstd = x.double().mean(1).float(), (1 / (x.double().var(1, correction=0) + 1e-5).sqrt()).float()
+        groups = 64 if size[1] > 8192 else 96 if size[1] > 4096 else 128 if size[1] > 1024 else 256
+        sums = [poisoned(groups, size[1], dtype=F32) for _ in range(2)]
+        locks = torch.zeros(2 * groups, device="cuda", dtype=torch.int32)
+        return [x, dy, w, mean, rstd, *sums, locks], [poisoned(*size, dtype=dtype), poisoned(size[1], dtype=F32), poisoned(size[1], dtype=F32)]
+
+    def moved(self, i, o):
+        return 3 * i[0].numel() * i[0].element_size()
+
+    def launch(self, k, i, o, size):
+        (x, dy, w, mean, rstd, dw, db, locks), groups, n = i, i[5].shape[0], size[1]
+        block = power(n)
+        locks.zero_()
+        k.backward_x[(size[0],)](o[0], dy, dw, db, x, w, mean, rstd, locks, n, n, GROUPS=groups, BLOCK=block, num_warps=min(max(block // 256, 1), 8))
+        k.backward_wb[(cdiv(n, 128),)](dw, db, *o[1:], min(groups, size[0]), n, BLOCK_M=32, BLOCK_N=128)
+
+    def reference(self, i, size):
+        leaves = [i[0].double().requires_grad_(), i[2].double().requires_grad_(), torch.zeros(size[1], device="cuda", dtype=torch.float64, requires_grad=True)]
+        y = torch.nn.functional.layer_norm(leaves[0], (size[1],), *leaves[1:], 1e-5)
+        return torch.autograd.grad(y, leaves, i[1].double())
+
+
+class Dropout(Flat):
+    """By a seed: which elements stay is Philox's to say, bit for bit."""
+    example, dtypes, seed, part = "dropout", [F32], 123, 0.35
+
+    def launch(self, k, i, o, size):
+        k.dropout_kernel[(cdiv(size[0], 1024),)](*i, *o, size[0], self.part, self.seed, BLOCK=1024)
+
+    def reference(self, i, size):
+        uniform = load(EXAMPLES / "dropout.py", "tenon_dropout").uniform(self.seed, size[0])
+        keep = torch.from_numpy(uniform).cuda() > torch.tensor(self.part, dtype=F32)
+        return [torch.where(keep, i[0].double() / (1 - self.part), 0)]
+
+
+class Asin(Flat):
+    example, dtypes = "libdevice", [F32]
+
+    def make(self, size, dtype):
+        return [torch.rand(*size, device="cuda") * 2 - 1], [poisoned(*size, dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        k.asin_kernel[(cdiv(size[0], 1024),)](*i, *o, size[0], BLOCK=1024)
+
+    def reference(self, i, size):
+        return [torch.asin(i[0].double())]
+
+
+class Launch(Flat):
+    """What a launch takes of the processor: three tensors and a number, 16 elements, 10,000 times without waiting."""
+    example, big, dtypes = "vector_add", [(16,)], [F32]
+
+    def make(self, size, dtype):
+        return [random(*size, dtype=dtype), random(*size, dtype=dtype)], [poisoned(*size, dtype=dtype)]
+
+    def launch(self, k, i, o, size):
+        k.vector_add[(cdiv(size[0], 16),)](*i, *o, size[0], BLOCK=16)
+
+    def reference(self, i, size):
+        return [i[0].double() + i[1].double()]
+
+    def time(self, name, kernels, peer):
+        i, o = self.make((16,), F32)
+        x, y, z = *i, *o
+        sides = [module.vector_add for module in (kernels, peer) if module]
+
+        def microseconds(kernel):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(1000):
+                kernel[(1,)](x, y, z, 16, BLOCK=16)
+            return (time.perf_counter() - start) * 1e3
+
+        for kernel in sides:
+            microseconds(kernel)
+        table = [[microseconds(kernel) for kernel in sides] for _ in range(10)]
+        medians = [statistics.median(column) for column in zip(*table)]
+        print(f"{name:12} {medians[0]:6.2f} us" + (f"   triton {medians[1]:6.2f} us  {medians[1] / medians[0]:6.3f}" if peer else ""), flush=True)
+
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, "tf32"), "tf32x3": Precise(F32, True, "tf32x3", limit=4e-6),
            "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
@@ -384,6 +589,8 @@ ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_
            "norm_odd": odd_rows(LayerNorm(), (1 << 18, 1000), (1 << 18, 1001), (1 << 16, 5000), (1 << 14, 16001))}
 ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack), ("back_once", AttentionOnce)) for head in (64, 128)
                      for causal in (False, True)}
+ENTRIES = ENTRIES | {"tutorial_matmul": TutorialMatmul(), "tutorial_persistent": Persistent(), "tutorial_descriptors": PersistentDescriptors(), "tutorial_grouped": Grouped(),
+                     "tutorial_norm": TutorialNorm(), "tutorial_norm_back": TutorialNormBack(), "tutorial_dropout": Dropout(), "tutorial_asin": Asin(), "launch": Launch()}
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
 
 
@@ -416,11 +623,27 @@ def turns(runs, rounds=9, times=5):
     return medians, [statistics.median(row[k] / row[0] for row in table) for k in range(len(runs))]
 
 
-def time(name, entry, kernels, peer):
+def fastest(entry, kernels, inputs, outputs, size):
+    """A launch with that of the entry's configurations that takes least time here."""
+    runs = [functools.partial(entry.launch, kernels, inputs, outputs, size, **config) for config in entry.configs]
+    if len(runs) == 1:
+        return runs[0]
+    times = {}
+    for i, run in enumerate(runs):
+        try:
+            milliseconds(run, 2)
+            times[i] = min(milliseconds(run, 5) for _ in range(3))
+        except Exception as problem:  # more shared memory than there is
+            if "illegal" in str(problem) or "unspecified" in str(problem):
+                raise
+    return runs[min(times, key=times.get)]
+
+
+def timed(name, entry, kernels, peer):
     for size in entry.big:
         dtype = entry.dtypes[0]
         inputs, outputs = entry.make(size, dtype)
-        runs = [lambda: entry.launch(kernels, inputs, outputs, size)]
+        runs = [fastest(entry, kernels, inputs, outputs, size)]
         if entry.peer == "copy":
             half = entry.moved(inputs, outputs) // 2
             source, target = torch.empty(half, dtype=torch.uint8, device="cuda").random_(), torch.empty(half, dtype=torch.uint8, device="cuda")
@@ -428,15 +651,18 @@ def time(name, entry, kernels, peer):
         else:
             runs.append(lambda: entry.peer_run(inputs, outputs))
         if peer:
-            runs.append(lambda: entry.launch(peer, inputs, outputs, size))
+            runs.append(fastest(entry, peer, inputs, outputs, size))
         medians, ratios = turns(runs)
-        row = f"{name:12} {'x'.join(map(str, size)):18} {medians[0]:8.3f} ms   {entry.peer} {medians[1]:8.3f} ms  {ratios[1]:6.3f}"
+        shown = size if isinstance(size[0], int) else [part[0] for part in size]
+        row = f"{name:12} {'x'.join(map(str, shown)):18} {medians[0]:8.3f} ms   {entry.peer} {medians[1]:8.3f} ms  {ratios[1]:6.3f}"
         if entry.peer != "copy":
             row += f"   {entry.work(size) / medians[0] / 1e9:6.0f} TFLOP/s"
         else:
             row += f"   {entry.moved(inputs, outputs) / medians[0] / 1e9:6.2f} TB/s"
         if peer:
             row += f"   triton {medians[2]:8.3f} ms  {ratios[2]:6.3f}"
+        if len(entry.configs) > 1:
+            row += "   " + " | ".join("x".join(str(int(value)) for value in run.keywords.values()) for run in (runs[0], *runs[2:]))
         print(row, flush=True)
 
 
@@ -447,17 +673,18 @@ def main():
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--triton", action="store_true")
     options = parser.parse_args()
-    kernels = load(HERE / "kernels.py", "tenon_kernels")
-    peer = peer_module() if options.triton else None
+    modules, peers = Modules(False), Modules(True) if options.triton else None
     failed = 0
     for name in options.names or ENTRIES:
         try:
+            entry = ENTRIES[name]
+            kernels, peer = modules.of(entry), peers.of(entry) if peers else None
             if not options.time or options.check:
-                worst, wrong = check(name, ENTRIES[name], kernels)
+                worst, wrong = check(name, entry, kernels)
                 failed += len(wrong)
                 print(f"{name:12} {'right' if not wrong else 'WRONG'}   worst error / limit {worst:.2f}" + "".join(f"\n    {w}" for w in wrong), flush=True)
             if not options.check or options.time:
-                time(name, ENTRIES[name], kernels, peer)
+                (entry.time if hasattr(entry, "time") else functools.partial(timed, entry=entry))(name, kernels=kernels, peer=peer)
         except Exception:
             failed += 1
             print(f"{name:12} FAILED\n" + traceback.format_exc()[-1500:], flush=True)
