@@ -221,16 +221,17 @@ static tn_subscript inside(tn_subscript s)
     return s;
 }
 
-/* i < u: max(0, E - u) + i < E */
+tn_tvalue *recover_clamped_start(recover *R, tn_dim extent, const form *u)
+{
+    form start = {.base = extent};
+    return recover_add(R, &start, u, tn_dim_const(R->session, -1)) ? recover_map2(R, TN_S_max, recover_sum(R, &start), recover_index(R, 0)) : NULL;
+}
+
 static bool add_clamped_upper(access *a, int axis, const form *u)
 {
-    recover *R = a->R;
-    int64_t extent = a->type->extent[axis].size;
-    form start = recover_constant(R, extent);
-    if (!recover_add(R, &start, u, number(a, -1)))
-        return refuse(a, "the mask has too many parts");
-    tn_tvalue *s = recover_map2(R, TN_S_max, recover_sum(R, &start), recover_index(R, 0));
-    return add_dimension(a, number(a, extent), number(a, 0), tn_sub_block(s, axis));
+    tn_dim extent = number(a, a->type->extent[axis].size);
+    tn_tvalue *start = recover_clamped_start(a->R, extent, u);
+    return start ? add_dimension(a, extent, number(a, 0), tn_sub_block(start, axis)) : refuse(a, "the mask has too many parts");
 }
 
 /* i >= l: min(0, -l) + i >= 0, and below E as it is */

@@ -146,6 +146,8 @@ const tn_number *recover_constant_of(const tn_tvalue *v); /* every element is th
 tn_view *recover_view(recover *R, int buffer, int rank, const tn_dim *shape, const tn_dim *stride, tn_dim offset, bool padded, tn_number padding);
 /* The value of a bounded axis's start; proven: it is not negative, because of what a lowering may not see. */
 tn_tvalue *recover_block_start(recover *R, const form *start, bool proven);
+/* For i < u along an axis of that extent: a dimension of the extent that starts at max(0, extent - u). NULL: too many terms. */
+tn_tvalue *recover_clamped_start(recover *R, tn_dim extent, const form *u);
 void recover_operands(recover *R); /* loads for products alone */
 void recover_folds(recover *R);    /* loops of products */
 

@@ -1,5 +1,5 @@
-/* recover: indices modulo a size. Kernels compute rows as `(start + i) % M`, so that the last block reads inside the matrix without a mask, and store only
- * rows below M. What they read for the others is needed by nobody. Where that is so, the index is start + i, and rows end at M: memory is walked, not gathered. */
+/* recover: indices modulo a size. Kernels compute rows as `(start + i) % M`, or `where(start + i < M, start + i, 0)`, so that the last block reads inside the matrix
+ * without a mask, and store only rows below M. What they read for the others is needed by nobody. Where that is so, the index is start + i, and rows end at M: memory is walked, not gathered. */
 #include "tile/recover.h"
 
 enum { MAX_VISITED = 256 };
@@ -139,13 +139,29 @@ static bool unneeded(demand *d, const tn_tvalue *v, int axis)
     return true;
 }
 
-/* v is (start + position) % size, start not negative. */
-static bool is_remainder(recover *R, const tn_tvalue *v, form *start, tn_dim *size)
+/* v is x where x < y, something else where it is not. */
+static bool is_clamped(recover *R, const tn_top *op, const form **x, const form **y)
+{
+    const tn_top *below = op->fn == TN_S_select ? op->operand[0]->def : NULL;
+    if (!below || below->code != TN_T_map || below->fn != TN_S_lt)
+        return false;
+    *x = recover_form(R, below->operand[0]), *y = recover_form(R, below->operand[1]);
+    form none = **x;
+    return recover_add(R, &none, recover_form(R, op->operand[1]), tn_dim_const(R->session, -1)) && none.n == 0 && tn_dim_is(none.base, 0);
+}
+
+/* v is (start + position) % size, start not negative, or `clamped`: that position where it is below the size. */
+static bool is_remainder(recover *R, const tn_tvalue *v, form *start, tn_dim *size, bool *clamped)
 {
     const tn_top *op = v->def;
-    if (!op || op->code != TN_T_map || op->fn != TN_S_rem || v->type.rank != 1 || tn_dtype_class(v->type.dtype) != TN_CLASS_INT || tn_dtype_bits(v->type.dtype) < 32)
+    const form *x, *y;
+    if (!op || op->code != TN_T_map || v->type.rank != 1 || tn_dtype_class(v->type.dtype) != TN_CLASS_INT || tn_dtype_bits(v->type.dtype) < 32)
         return false;
-    const form *x = recover_form(R, op->operand[0]), *y = recover_form(R, op->operand[1]);
+    *clamped = op->fn == TN_S_select;
+    if (op->fn == TN_S_rem)
+        x = recover_form(R, op->operand[0]), y = recover_form(R, op->operand[1]);
+    else if (!is_clamped(R, op, &x, &y))
+        return false;
     int positions = 0;
     *start = (form){.base = x->base};
     for (int i = 0; i < x->n; i++) {
@@ -157,7 +173,37 @@ static bool is_remainder(recover *R, const tn_tvalue *v, form *start, tn_dim *si
             start->term[start->n++] = x->term[i];
     }
     *size = y->base;
-    return positions == 1 && y->n == 0 && recover_not_negative(R, start);
+    return positions == 1 && y->n == 0 && (*clamped || recover_not_negative(R, start));
+}
+
+/* The index `at` of a load becomes a walk from the start along the axis, as far as the end. */
+static void walk(recover *R, tn_top *load, int at, int axis, const form *start, const form *end, tn_dim size)
+{
+    bool proven = recover_not_negative(R, start);
+    tn_dim extent = tn_dim_const(R->session, load->result->type.extent[axis].size);
+    tn_tvalue *guard = proven ? NULL : recover_clamped_start(R, extent, end);
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK];
+    tn_subscript subscript[TN_MAX_RANK];
+    int rank = 0;
+    if (!proven && !guard)
+        return;
+    for (int k = 0; k < load->view->rank; k++) {
+        if (k == at && guard) {
+            shape[rank] = extent;
+            stride[rank] = tn_dim_const(R->session, 0);
+            subscript[rank++] = tn_sub_block(guard, axis);
+        }
+        shape[rank] = k == at && proven ? size : load->view->shape[k];
+        stride[rank] = load->view->stride[k];
+        subscript[rank] = load->subscript[k];
+        if (k == at) {
+            subscript[rank] = tn_sub_block(recover_block_start(R, start, proven), axis);
+            subscript[rank].inside = !proven;
+        }
+        rank++;
+    }
+    load->view = recover_view(R, load->view->buffer, rank, shape, stride, load->view->offset, load->view->padded, load->view->padding);
+    load->subscript = tn_memdup(&R->kernel->session->arena, subscript, sizeof *subscript * (size_t)rank);
 }
 
 static void walk_index(demand *d, access *a, int i)
@@ -165,24 +211,21 @@ static void walk_index(demand *d, access *a, int i)
     recover *R = d->R;
     tn_top *load = a->op;
     const atom *index = &a->index[i].atom;
-    form start, end;
-    tn_dim size, shape[TN_MAX_RANK];
+    form start, left;
+    tn_dim size;
+    bool clamped;
     int at = -1;
     for (int k = 0; k < load->view->rank; k++)
         at = load->subscript[k].inside && !load->subscript[k].block && load->subscript[k].value == index->value ? k : at;
-    if (at < 0 || index->naxes != 1 || !is_remainder(R, index->value, &start, &size))
+    if (at < 0 || index->naxes != 1 || load->view->rank == TN_MAX_RANK || !is_remainder(R, index->value, &start, &size, &clamped))
         return;
-    end = (form){.base = size};
-    if (!recover_add(R, &end, &start, tn_dim_const(R->session, -1)))
+    left = (form){.base = size};
+    if (!recover_add(R, &left, &start, tn_dim_const(R->session, -1)))
         return;
-    d->end = &end;
+    d->end = &left;
     d->visited = (tn_map){.arena = &R->arena};
-    if (!unneeded(d, load->result, index->axis[0]))
-        return;
-    for (int k = 0; k < load->view->rank; k++)
-        shape[k] = k == at ? size : load->view->shape[k];
-    load->view = recover_view(R, load->view->buffer, load->view->rank, shape, load->view->stride, load->view->offset, load->view->padded, load->view->padding);
-    load->subscript[at] = tn_sub_block(recover_block_start(R, &start, true), index->axis[0]);
+    if (unneeded(d, load->result, index->axis[0]))
+        walk(R, load, at, index->axis[0], &start, &left, size);
 }
 
 void recover_remainders(recover *R)

@@ -581,7 +581,7 @@ static void random_kernel(maker *m)
     tn_text_add(&m->text, "}\n");
 }
 
-/* Loads modulo a size, of which what is stored may lie below it, or not. */
+/* Loads modulo a size, or of 0 from a size on, of which what is stored may lie below it, or not. */
 static void remainder_kernel(maker *m)
 {
     const char *numbers[] = {"%a", "%c", "%pos"}, *shape = "8 x ";
@@ -602,7 +602,14 @@ static void remainder_kernel(maker *m)
         at[k] = binary(m, "add", splat(m, from, shape, "i32"), i, shape, "i32");
         size[k] = splat(m, to, shape, "i32");
     }
-    named rest = binary(m, "rem", at[0], size[0], shape, "i32"), mask = binary(m, "lt", at[1], size[1], shape, "bool"), x = fresh(m, shape), y;
+    named rest, mask = binary(m, "lt", at[1], size[1], shape, "bool"), x = fresh(m, shape), y;
+    if (chance(m, 50)) {
+        rest = binary(m, "rem", at[0], size[0], shape, "i32");
+    } else {
+        named below = binary(m, "lt", at[0], size[0], shape, "bool"), other = splat(m, none, shape, "i32");
+        rest = fresh(m, shape);
+        LINE(m, "%%v%d = select %%v%d, %%v%d, %%v%d : 8 x i32", rest.id, below.id, (chance(m, 80) ? at[0] : at[1]).id, other.id);
+    }
     int middle = constant(m, MIDDLE, "i32"), xs = m->next++, ys = m->next++;
     LINE(m, "%%v%d = addptr %%x, %%v%d : ptr<f32>", xs, middle);
     LINE(m, "%%v%d = addptr %%y, %%v%d : ptr<f32>", ys, middle);

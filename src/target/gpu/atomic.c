@@ -5,11 +5,14 @@
  * of the thread that does the atomic; the acquire is that thread's fence, and then a barrier before any thread looks at memory again. */
 #include "target/gpu/lower.h"
 
-/* A program is a CTA: what its own threads see of each other barriers see to. */
-static void fence(tn_lbuilder *b, tn_lscope scope)
+/* Of the threads that do the atomics: fences are cumulative, so that of what the others stored before they met they tell too, and each one that threads do
+ * without shortens what others wait for a lock. A program is a CTA: what its own threads see of each other barriers see to. */
+static void fence(tn_lbuilder *b, tn_lscope scope, tn_lvalue *owns)
 {
-    if (scope != TN_SCOPE_CTA)
-        tn_l_fence(b, scope);
+    if (scope == TN_SCOPE_CTA)
+        return;
+    tn_lbuilder in = owns ? tn_l_in(b, tn_l_if(b, owns)->region[0]) : *b;
+    tn_l_fence(&in, scope);
 }
 
 /* Adds to f32 in memory and wants nothing back, nor orders anything: what the memory does by itself. */
@@ -80,7 +83,7 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     gpu_prepare_access(L, b, op, &layout);
     if (o.release) {
         gpu_order(L, b, true, false);
-        fence(b, lower_scope_of(op));
+        fence(b, lower_scope_of(op), gpu_owns(L, &layout));
     }
     gpu_touch_global(L, b, lower_accessed(L, op), op, &layout, !loads);
     tn_lbuilder in = *b;
@@ -96,7 +99,7 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
     }
     gpu_close(L, &n);
     if (o.acquire) {
-        fence(b, lower_scope_of(op));
+        fence(b, lower_scope_of(op), gpu_owns(L, &layout));
         gpu_order(L, b, false, true);
     }
     if (!old)
@@ -107,8 +110,18 @@ void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_scalar(L, b, op->result); /* read once */
 }
 
-void gpu_fence(lower *L, tn_lbuilder *b)
+/* What comes next is an atomic that releases to all who a fence would tell. */
+static bool is_released_next(lower *L, const tn_top *op)
 {
+    while ((op = op->next) && tn_top_traits(op->code) & TN_T_PURE)
+        ;
+    return op && tn_top_is_atomic(op->code) && lower_scope_of(op) != TN_SCOPE_CTA && lower_order_of(op, lower_is_used(L, op)).release;
+}
+
+void gpu_fence(lower *L, tn_lbuilder *b, const tn_top *op)
+{
+    if (is_released_next(L, op))
+        return;
     gpu_order(L, b, true, true);
     tn_l_fence(b, TN_SCOPE_GPU);
 }

@@ -320,10 +320,11 @@ typedef struct ahead {
 } ahead;
 
 /* Loads that can be made ahead of their turn: of a loop that does nothing but load, at places that it does not compute on the way, and compute. As many turns at
- * once as have enough in flight. */
-static void find_ahead(lower *L, const tn_top *op, ahead *a)
+ * once as have enough in flight. A loop of unknown length by long steps (`few`) is often one turn, a row by a block that holds it: where that loads much, CTAs side by
+ * side hide each other's waits better than registers for turns that never come. */
+static void find_ahead(lower *L, const tn_top *op, bool few, ahead *a)
 {
-    enum { WORDS = 32, MOST_WORDS = 64 /* of a thread, in flight */ };
+    enum { WORDS = 32, MOST_WORDS = 64 /* of a thread, in flight */, MOST_OF_FEW = 4 };
     int64_t words = 0;
     int n = 0;
     for (const tn_top *in = op->region[0]->first; in; in = in->next) {
@@ -338,7 +339,7 @@ static void find_ahead(lower *L, const tn_top *op, ahead *a)
         a->load[n++] = in;
         words += gpu_words(L, &in->result->type);
     }
-    if (words > MOST_WORDS)
+    if (words > (few ? MOST_OF_FEW : MOST_WORDS))
         return;
     a->n = n;
     while (words && a->turns < MOST_TURNS && 2 * a->turns * words <= WORDS)
@@ -465,12 +466,13 @@ static void lower_for(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_start_ring(L, b, ring);
     }
     ahead a = {.turns = 1}, one = {.turns = 1};
-    if (!ring)
-        find_ahead(L, op, &a);
+    enum { LONG_STEP = 1024 };
     int64_t first, last, by;
+    bool known = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && tn_l_is_const(step, &by) && by > 0;
+    if (!ring)
+        find_ahead(L, op, !known && tn_l_is_const(step, &by) && by >= LONG_STEP, &a);
     if (a.turns > 1) { /* those that are over come behind */
         tn_lvalue *all = tn_l_fn2(b, TN_S_mul, step, tn_l_index(b, a.turns)), *span = tn_l_fn2(b, TN_S_max, tn_l_fn2(b, TN_S_sub, hi, lo), tn_l_index(b, 0));
-        bool known = tn_l_is_const(lo, &first) && tn_l_is_const(hi, &last) && tn_l_is_const(step, &by) && by > 0;
         tn_lvalue *whole = known ? tn_l_index(b, first + tn_max(last - first, 0) / (by * a.turns) * (by * a.turns))
                                  : tn_l_fn2(b, TN_S_add, lo, tn_l_fn2(b, TN_S_mul, tn_l_fn2(b, TN_S_div, span, all), all));
         lower_loop(L, b, op, lo, whole, step, &a, NULL, state);
@@ -631,7 +633,7 @@ static void lower_op(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_atomic(L, b, op);
         return;
     case TN_T_fence:
-        gpu_fence(L, b);
+        gpu_fence(L, b, op);
         return;
     case TN_T_print:
         lower_print(L, b, op);

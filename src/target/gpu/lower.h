@@ -261,7 +261,7 @@ bool gpu_gather_neighbours(lower *L, tn_lbuilder *b, const tn_ttype *type, place
 
 /* ---- atomic.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */
-void gpu_fence(lower *L, tn_lbuilder *b);
+void gpu_fence(lower *L, tn_lbuilder *b, const tn_top *op);
 
 /* ---- lines.c --------------------------------------------------------------------------------------------------------------- */
 void gpu_scan(lower *L, tn_lbuilder *b, const tn_top *op);

@@ -149,10 +149,13 @@ LLVMValueRef tn_emit_instance(tn_emitter *e)
     return tn_emit_intrinsic(e, "llvm.nvvm.shfl.sync.idx.i32", NULL, 0, (LLVMValueRef[]){LLVMConstAllOnes(i32), mine, tn_emit_int(i32, 0), tn_emit_int(i32, TN_WARP - 1)}, 4);
 }
 
+/* LLVM's membar would be a sequentially consistent one, which takes longer. */
 void tn_emit_gpu_fence(tn_emitter *e, tn_lscope scope)
 {
-    static const char *const names[] = {[TN_SCOPE_GPU] = "llvm.nvvm.membar.gl", [TN_SCOPE_CTA] = "llvm.nvvm.membar.cta", [TN_SCOPE_SYS] = "llvm.nvvm.membar.sys"};
-    tn_emit_intrinsic(e, names[scope], NULL, 0, NULL, 0);
+    static const char *const texts[] = {[TN_SCOPE_GPU] = "fence.acq_rel.gpu;", [TN_SCOPE_CTA] = "fence.acq_rel.cta;", [TN_SCOPE_SYS] = "fence.acq_rel.sys;"};
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), NULL, 0, false);
+    LLVMValueRef code = LLVMGetInlineAsm(type, texts[scope], strlen(texts[scope]), "~{memory}", 9, true, false, LLVMInlineAsmDialectATT, false);
+    LLVMBuildCall2(e->builder, type, code, NULL, 0, "");
 }
 
 /* A 32-bit word of another lane. */
