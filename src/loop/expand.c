@@ -6,7 +6,8 @@
  *
  * f32: the functions of vecmath.c. f16, bf16 and f8: every function is the one of f32 between casts; f32 has more than
  * twice their digits, so + - * / and sqrt are still rounded as if once. A pow with one of a few constant exponents:
- * products and roots. A quotient by one number for all lanes: a reciprocal, a product and a correction. f32 fma on a machine that lacks it: by way of f64.
+ * products and roots. Quotients by one number for all lanes: a reciprocal, products and corrections; those that stand side by side, as copies of a loop's body do,
+ * share the look at what the correction can't do. f32 fma on a machine that lacks it: by way of f64.
  *
  * A GPU computes sums, products, maxima and minima of f16 and bf16 in that type where lanes are even, also of f32 where that is what comes out:
  *
@@ -116,7 +117,7 @@ static tn_lvalue *expand_f32(expander *e, tn_lbuilder *b, tn_scalar fn, tn_lvalu
     if (tn_l_has_vecmath(fn))
         return tn_l_vecmath(b, e->spec, fn, operands);
     if ((fn == TN_S_div || fn == TN_S_div_full) && !e->spec->approx)
-        return tn_l_divide_by_uniform(b, e->spec, operands[0], operands[1], fn == TN_S_div);
+        return tn_l_divide_by_uniform(b, e->spec, &operands[0], 1, operands[1], fn == TN_S_div, &v) ? v : NULL;
     return fn == TN_S_fma && !e->spec->fma ? fused_by_f64(b, e->spec->bits, operands) : NULL;
 }
 
@@ -282,11 +283,42 @@ static tn_lvalue *expand_op(expander *e, const tn_lop *op, tn_lbuilder *b)
     return dtype == TN_F64 || dtype == TN_F32 ? NULL : expand_narrow(e, b, op);
 }
 
+/* Divisions of f32 by one value, this one and those that stand behind it and don't need it: `next` is what stands behind all of them. False: nothing has changed. */
+static bool expand_quotients(expander *e, tn_lop *op, tn_lop **next)
+{
+    tn_lop *all[TN_L_QUOTIENTS] = {op};
+    tn_lvalue *x[TN_L_QUOTIENTS] = {op->noperands ? op->operand[0] : NULL}, *q[TN_L_QUOTIENTS];
+    int n = 1;
+    if (op->code != TN_L_fn || (op->fn != TN_S_div && op->fn != TN_S_div_full) || op->result->type.dtype != TN_F32 || e->spec->approx)
+        return false;
+    for (tn_lop *other = op->next; other && n < TN_L_QUOTIENTS && other->code == TN_L_fn && other->fn == op->fn; other = other->next) {
+        tn_l_resolve_operands(other);
+        bool needs = other->operand[1] != op->operand[1];
+        for (int i = 0; i < n; i++)
+            needs |= other->operand[0] == all[i]->result;
+        if (needs)
+            break;
+        all[n] = other;
+        x[n++] = other->operand[0];
+    }
+    tn_lbuilder b = tn_lbuilder_before(e->func, op);
+    if (!tn_l_divide_by_uniform(&b, e->spec, x, n, op->operand[1], op->fn == TN_S_div, q))
+        return false;
+    *next = all[n - 1]->next;
+    for (int i = 0; i < n; i++) {
+        all[i]->result->scratch = q[i];
+        tn_lop_erase(all[i]);
+    }
+    return true;
+}
+
 static void expand_block(expander *e, tn_lblock *block)
 {
     for (tn_lop *op = block->first, *next; op; op = next) {
         next = op->next;
         tn_l_resolve_operands(op);
+        if (expand_quotients(e, op, &next))
+            continue;
         tn_lbuilder b = tn_lbuilder_before(e->func, op);
         tn_lvalue *v = op->nregions ? NULL : expand_op(e, op, &b);
         if (v) {

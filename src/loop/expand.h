@@ -13,9 +13,10 @@ tn_lvalue *tn_l_vecmath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn
 tn_lvalue *tn_l_mend_lanes(tn_lbuilder *b, tn_lvalue *where, tn_lvalue *x, tn_lvalue *near,
                            tn_lvalue *(*lane_value)(tn_lbuilder *b, tn_lvalue *lane, const void *context), const void *context);
 
-/* x / y where every lane of y is one number: its reciprocal once, then a product and a correction, with the bits of the division.
- * NULL where that would not pay. */
-tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, bool exact);
+/* q[i] = x[i] / y, where every lane of y is one number: its reciprocal once, then products and corrections, with the bits of the division where `exact`; one
+ * look at all of x says whether that will do. False where it would not pay. */
+enum { TN_L_QUOTIENTS = 8 }; /* n is this at most */
+bool tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *const *x, int n, tn_lvalue *y, bool exact, tn_lvalue **q);
 
 /* ---- gpumath.c: with tn_vector_spec.approx ---- */
 /* A row of gpu_functions.def, f32. */

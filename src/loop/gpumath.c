@@ -137,8 +137,8 @@ tn_lvalue *tn_l_gpumath(tn_lbuilder *b, const tn_vector_spec *spec, tn_scalar fn
 {
     emitter vm = {b, operands[0]->type.lanes, spec, TN_F32};
     if (fn == TN_S_div_full || (fn == TN_S_div && narrow != TN_F32)) {
-        V shared = tn_l_divide_by_uniform(b, spec, operands[0], operands[1], false);
-        return shared ? shared : quotient(&vm, operands[0], operands[1], narrow);
+        V shared;
+        return tn_l_divide_by_uniform(b, spec, &operands[0], 1, operands[1], false, &shared) ? shared : quotient(&vm, operands[0], operands[1], narrow);
     }
     if (fn == TN_S_rem)
         return remainder_by_f64(&vm, operands[0], operands[1]);

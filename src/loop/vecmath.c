@@ -675,43 +675,64 @@ static V uniform_scalar(const V y)
     return NULL;
 }
 
-static V divided_lane(tn_lbuilder *b, V lane, const void *divisor) { return tn_l_fn2(b, TN_S_div, lane, (V)(uintptr_t)divisor); }
-
-/* q, or where `plain` does not hold for the one divisor x / y. */
-static V one_of(emitter *vm, V plain, V q, V x, V y)
+/* q[i], or where `rare` holds x[i] / y, all of them: by a divisor that is no splat, so that expanding it again changes nothing. */
+static void divide_where(emitter *vm, V rare, V const *x, int n, V y, V *q)
 {
     tn_lbuilder *b = vm->b;
-    V zero = tn_l_index(b, 0), result = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
-    result->type.lanes = vm->lanes;
-    tn_l_store(b, result, zero, q, NULL);
-    tn_lop *rare = tn_l_if(b, tn_l_fn1(b, TN_S_not, plain));
-    tn_lbuilder in = tn_l_in(b, rare->region[0]);
-    V divided = vm->spec->approx ? tn_l_gpu_fn(&in, "quotient", (V[]){x, y}, 2) : tn_l_fn2(&in, TN_S_div, x, y);
-    tn_l_store(&in, result, zero, divided, NULL);
-    return tn_l_load(b, result, zero, vm->lanes, NULL, NULL);
+    V zero = tn_l_index(b, 0), result[TN_L_QUOTIENTS];
+    for (int i = 0; i < n; i++) {
+        result[i] = tn_l_alloc(b, NULL, TN_F32, TN_SPACE_REG, 1);
+        result[i]->type.lanes = vm->lanes;
+        tn_l_store(b, result[i], zero, q[i], NULL);
+    }
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, rare)->region[0]);
+    V divisor = vm->spec->approx ? y : tn_l_insert(&in, y, uniform_scalar(y), zero);
+    for (int i = 0; i < n; i++) {
+        V divided = vm->spec->approx ? tn_l_gpu_fn(&in, "quotient", (V[]){x[i], divisor}, 2) : tn_l_fn2(&in, TN_S_div, x[i], divisor);
+        tn_l_store(&in, result[i], zero, divided, NULL);
+    }
+    for (int i = 0; i < n; i++)
+        q[i] = tn_l_load(b, result[i], zero, vm->lanes, NULL, NULL);
+}
+
+/* Some lane of x[0] … x[n - 1] is not zero and leaves 2^+-100, or `plain` does not hold. As unsigned integers the bits of |x| less 1 make 0 the largest number, so
+ * that two running extremes tell for all; NaN needs no care and may count. */
+static V some_leave(emitter *vm, V const *x, int n, V plain)
+{
+    enum { LEAST = 27 << 23, MOST = 227 << 23 }; /* 2^-100 and 2^100 */
+    tn_lbuilder *b = vm->b;
+    tn_ltype type = tn_lvector(TN_U32, vm->lanes);
+    V most = NULL, least = NULL;
+    for (int i = 0; i < n; i++) {
+        V size = tn_l_fn2(b, TN_S_and, tn_l_bitcast(b, x[i], type), tn_l_const(b, type, (tn_number){.i = 0x7fffffff}));
+        V below = tn_l_fn2(b, TN_S_sub, size, tn_l_const(b, type, (tn_number){.i = 1}));
+        most = most ? tn_l_fn2(b, TN_S_max, most, size) : size;
+        least = least ? tn_l_fn2(b, TN_S_min, least, below) : below;
+    }
+    V bound = tn_l_fn3(b, TN_S_select, plain, tn_l_const(b, tn_lscalar(TN_U32), (tn_number){.i = LEAST - 2}),
+                       tn_l_const(b, tn_lscalar(TN_U32), (tn_number){.i = UINT32_MAX})); /* all are below that one */
+    V low = tn_l_fn2(b, TN_S_le, least, tn_l_splat(b, bound, vm->lanes));
+    return tn_l_hreduce(b, TN_S_or, tn_l_fn2(b, TN_S_or, low, tn_l_fn2(b, TN_S_gt, most, tn_l_const(b, type, (tn_number){.i = MOST}))));
 }
 
 /* With r = 1 / y rounded, q = x r rounded, the remainder x - q y is exact in one fma, and q + remainder * r, rounded once, is the rounded quotient
  * (Markstein, IBM Journal of Research and Development 34(1), 1990), as long as nothing on the way leaves the normal numbers: y within
- * 2^+-24, x zero or within 2^+-100. Other lanes are divided, one by one. Not exact: q is within 2 ulp as long as y and r are normal. */
-tn_lvalue *tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *x, tn_lvalue *y, bool exact)
+ * 2^+-24, x zero or within 2^+-100. Else all are divided. Not exact: q is within 2 ulp as long as y and r are normal. */
+bool tn_l_divide_by_uniform(tn_lbuilder *b, const tn_vector_spec *spec, tn_lvalue *const *x, int n, tn_lvalue *y, bool exact, tn_lvalue **q)
 {
     V s = uniform_scalar(y);
-    if (!s || (exact && !spec->fma) || x->type.dtype != TN_F32 || x->type.lanes < 4)
-        return NULL;
-    int lanes = x->type.lanes;
-    emitter vm = {b, lanes, spec, TN_F32}, one = {b, 1, spec, TN_F32};
-    V r = tn_l_splat(b, exact ? divide(&one, F(&one, 1), s) : reciprocal(&one, s), lanes);
+    if (!s || (exact && !spec->fma) || y->type.dtype != TN_F32 || y->type.lanes < 4)
+        return false;
+    emitter vm = {b, y->type.lanes, spec, TN_F32}, one = {b, 1, spec, TN_F32};
+    V r = tn_l_splat(b, exact ? divide(&one, F(&one, 1), s) : reciprocal(&one, s), vm.lanes);
     V size = absolute(&one, s);
     float limit = exact ? 0x1p24f : 0x1p126f;
     V plain = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, size, F(&one, 1 / limit)), tn_l_fn2(b, TN_S_le, size, F(&one, limit)));
-    V q = mul(&vm, x, r);
-    if (!exact)
-        return one_of(&vm, plain, q, x, y);
-    V quotient = fused(&vm, fused(&vm, negated(&vm, q), y, x), r, q);
-    V a = absolute(&vm, x);
-    V normal = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_ge, a, F(&vm, 0x1p-100f)), tn_l_fn2(b, TN_S_le, a, F(&vm, 0x1p100f)));
-    V safe = tn_l_fn2(b, TN_S_or, normal, tn_l_fn2(b, TN_S_eq, x, F(&vm, 0)));
-    V unsafe = tn_l_fn1(b, TN_S_not, tn_l_fn2(b, TN_S_and, safe, tn_l_splat(b, plain, lanes)));
-    return tn_l_mend_lanes(b, unsafe, x, quotient, divided_lane, s);
+    for (int i = 0; i < n; i++) {
+        q[i] = mul(&vm, x[i], r);
+        if (exact)
+            q[i] = fused(&vm, fused(&vm, negated(&vm, q[i]), y, x[i]), r, q[i]);
+    }
+    divide_where(&vm, exact ? some_leave(&vm, x, n, plain) : tn_l_fn1(b, TN_S_not, plain), x, n, y, q);
+    return true;
 }
