@@ -41,6 +41,7 @@ typedef struct tn_gpu_kernel {
     int local_bytes;     /* a thread: what did not fit into registers */
     int shared_bytes;    /* a block, without `dynamic` */
     unsigned dynamic;    /* bytes of shared memory that a launch asks for */
+    bool waits;          /* it begins with a wait for the kernel before it */
 } tn_gpu_kernel;
 
 /* The kernel of this name, prepared for launches with `dynamic` bytes of shared memory. TN_UNSUPPORTED: a block can't have as much. */
@@ -49,8 +50,9 @@ tn_status tn_gpu_function(tn_session *session, const tn_gpu *gpu, CUmodule modul
 tn_status tn_gpu_global(tn_session *session, const tn_gpu *gpu, CUmodule module, const char *name, CUdeviceptr *at, int64_t *bytes);
 /* How many blocks of that many threads a multiprocessor runs at a time. */
 tn_status tn_gpu_occupancy(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, int threads, int *blocks);
-/* params: a pointer to each parameter's value, read before the call returns. stream: NULL is the default stream. Does not wait for the kernel. */
-tn_status tn_gpu_launch(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream,
+/* params: a pointer to each parameter's value, read before the call returns. stream: NULL is the default stream. Does not wait for the kernel. early: what is before it
+ * in the stream is a kernel too, whose end it need not wait for, if the driver can and it does so by itself. */
+tn_status tn_gpu_launch(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream, bool early,
                         void **params);
 
 /* 0 bytes are allocated as 1, so that the address is never 0. Giving back 0 does nothing. */

@@ -15,6 +15,19 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
     void *node, *from;
 } tn_cuda_update;
 
+/* How a kernel is launched, and one thing more about it, of which this is used: it may begin before the kernel before it ends, which it waits for by itself. */
+enum { LAUNCH_EARLY = 6 };
+typedef struct tn_cuda_attribute {
+    int kind, reserved;
+    _Alignas(8) int value[16];
+} tn_cuda_attribute;
+typedef struct tn_cuda_launch {
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    const tn_cuda_attribute *attribute;
+    unsigned nattributes;
+} tn_cuda_launch;
+
 #define CUDA_CALLS(X)                                                                                                                              \
     X(cuInit, unsigned flags)                                                                                                                      \
     X(cuDriverGetVersion, int *version)                                                                                                            \
@@ -65,6 +78,7 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
 
 /* Younger drivers' alone: NULL where it is absent. */
 #define CUDA_NEWER_CALLS(X)                                                                                                                        \
+    X(cuLaunchKernelEx, const tn_cuda_launch *launch, CUfunction function, void **params, void **extra)                                             \
     X(cuTensorMapEncodeTiled, struct tn_tensor_map *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides,   \
       const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside)
 

@@ -27,13 +27,18 @@ static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_e
     g->module = TN_NEW_ARRAY(&session->arena, CUmodule, exec->nimages + 1);
     g->kernel = TN_NEW_ARRAY(&session->arena, tn_gpu_kernel, exec->kernels.len + 1);
     g->entry = TN_NEW_ARRAY(&session->arena, tn_gpu_entry, exec->kernels.len + 1);
-    for (; g->nmodules < exec->nimages; g->nmodules++)
-        TN_TRY(tn_gpu_load_either(session, g->gpu, exec->images[g->nmodules].cubin.data, exec->images[g->nmodules].ptx.data, &g->module[g->nmodules]));
+    bool *waits = TN_NEW_ARRAY(&session->arena, bool, exec->nimages + 1);
+    for (; g->nmodules < exec->nimages; g->nmodules++) {
+        const tn_exec_image *image = &exec->images[g->nmodules];
+        waits[g->nmodules] = strstr(image->ptx.data, TN_GPU_WAIT) != NULL;
+        TN_TRY(tn_gpu_load_either(session, g->gpu, image->cubin.data, image->ptx.data, &g->module[g->nmodules]));
+    }
     for (size_t k = 0; k < exec->kernels.len; k++) {
         const tn_exec_kernel *kernel = &exec->kernels.at[k];
         if (kernel->shared > UINT32_MAX)
             return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s wants %lld bytes of shared memory", kernel->symbol, (long long)kernel->shared);
         TN_TRY(tn_gpu_function(session, g->gpu, g->module[kernel->image], kernel->symbol, (unsigned)kernel->shared, &g->kernel[k]));
+        g->kernel[k].waits = waits[kernel->image];
         g->entry[k] = entry_of(session, g->gpu, kernel);
         TN_TRY(tn_gpu_entry_prepare(session, g->module[kernel->image], &g->entry[k]));
     }
@@ -216,7 +221,9 @@ static tn_status launch(struct tn_context *s, int index)
     if (status != TN_OK)
         return tn_error(&s->session, status, TN_NO_LOC, "%s", error);
     s->time[index].threads = kernel->threads;
-    return tn_gpu_launch(&s->session, s->gpu->exec->gpu, &s->gpu->exec->kernel[step->kernel], grid, block, target(s), s->gpu->params);
+    bool early = s->gpu->behind_kernel;
+    s->gpu->behind_kernel = s->gpu->in_section;
+    return tn_gpu_launch(&s->session, s->gpu->exec->gpu, &s->gpu->exec->kernel[step->kernel], grid, block, target(s), early, s->gpu->params);
 }
 
 static tn_status copy(struct tn_context *s, const tn_step *step)
@@ -225,6 +232,7 @@ static tn_status copy(struct tn_context *s, const tn_step *step)
     int64_t bytes = tn_min(s->layout.bytes[to], s->layout.bytes[from]);
     if (s->pointer[to] == s->pointer[from])
         return TN_OK;
+    s->gpu->behind_kernel = false;
     return tn_gpu_copy(&s->session, s->gpu->exec->gpu, tn_gpu_address(s->pointer[to]), tn_gpu_address(s->pointer[from]), bytes, target(s));
 }
 

@@ -43,6 +43,7 @@ struct tn_gpu_run {
     CUstream own, recorder;
     bool host_tensors;  /* the run in progress has some */
     bool recording;
+    bool in_section, behind_kernel; /* steps follow each other in the stream; the last one was a kernel */
     bool timed;
     double seconds;     /* of the last run, if timed */
     CUevent start, end; /* timed */

@@ -73,9 +73,13 @@ static void write_key(const struct tn_context *s, const int *steps, const sectio
 
 static tn_status run_plainly(struct tn_context *s, const int *steps, int n)
 {
-    for (int i = 0; i < n; i++)
-        TN_TRY(tn_device_step(s, steps[i]));
-    return TN_OK;
+    tn_status status = TN_OK;
+    s->gpu->in_section = true;
+    s->gpu->behind_kernel = false;
+    for (int i = 0; i < n && status == TN_OK; i++)
+        status = tn_device_step(s, steps[i]);
+    s->gpu->in_section = s->gpu->behind_kernel = false;
+    return status;
 }
 
 static void stop_recording(struct tn_context *s)
@@ -87,8 +91,10 @@ static void stop_recording(struct tn_context *s)
 
 void tn_state_stop_recording(struct tn_context *s)
 {
-    if (s->gpu)
-        stop_recording(s);
+    if (!s->gpu)
+        return;
+    stop_recording(s);
+    s->gpu->in_section = s->gpu->behind_kernel = false;
 }
 
 static tn_status record(struct tn_context *s, const int *steps, int n, replay *r)

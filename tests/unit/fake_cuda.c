@@ -300,3 +300,12 @@ CALL(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *opt
 CALL(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra),
      NEEDS_CONTEXT; if (extra) return 1; fake_cuda.launches++; fake_cuda.stream = s;
      memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch); return launch(function, gx, bx, s, params))
+typedef struct early_launch {
+    unsigned number[7];
+    void *stream;
+    const int *attribute;
+    unsigned nattributes;
+} early_launch;
+CALL(cuLaunchKernelEx, (const early_launch *l, void *function, void **params, void **extra), NEEDS_CONTEXT; if (extra || l->nattributes != 1 || l->attribute[0] != 6 || l->attribute[2] != 1) return 1;
+     fake_cuda.launches++; fake_cuda.early++; fake_cuda.stream = l->stream; memcpy(fake_cuda.launch, l->number, sizeof fake_cuda.launch);
+     return launch(function, l->number[0], l->number[3], l->stream, params))

@@ -36,6 +36,7 @@ typedef struct fake_state {
     unsigned launch[7];
     fake_kernel kernel[FAKE_KERNELS];
     int nkernels;
+    int early;           /* launches that need not wait for the kernel before */
     int launches, copies, captures, instances, updates, replays, waits; /* how often */
     int encodes;         /* tensor maps that were made */
     fake_map map[FAKE_MAPS]; /* of the last launch */

@@ -68,7 +68,7 @@ static void add(void **state)
     }
     unsigned n = N - 1; /* the last element stays */
     void *params[] = {&memory[0], &memory[1], &memory[2], &n};
-    assert_int_equal(tn_gpu_launch(s, &gpu, &kernel, (unsigned[]){(N + BLOCK - 1) / BLOCK, 1, 1}, (unsigned[]){BLOCK, 1, 1}, stream, params), TN_OK);
+    assert_int_equal(tn_gpu_launch(s, &gpu, &kernel, (unsigned[]){(N + BLOCK - 1) / BLOCK, 1, 1}, (unsigned[]){BLOCK, 1, 1}, stream, false, params), TN_OK);
     assert_int_equal(tn_gpu_copy_out(s, &gpu, host[2], memory[2], sizeof host[2], stream), TN_OK);
     assert_int_equal(tn_gpu_wait(s, &gpu, stream), TN_OK);
     for (int i = 0; i < N - 1; i++)
@@ -85,7 +85,7 @@ static void add(void **state)
     assert_int_equal(tn_gpu_function(s, &gpu, module, "subtract", 0, &missing), TN_INVALID);
     assert_non_null(strstr(last_message(s), "CUDA_ERROR_NOT_FOUND"));
     assert_int_equal(tn_gpu_alloc(s, &gpu, (int64_t)1 << 46, &huge), TN_NO_MEMORY);
-    assert_int_equal(tn_gpu_launch(s, &gpu, &kernel, (unsigned[]){1, 1, 1}, (unsigned[]){4096, 1, 1}, stream, params), TN_INVALID);
+    assert_int_equal(tn_gpu_launch(s, &gpu, &kernel, (unsigned[]){1, 1, 1}, (unsigned[]){4096, 1, 1}, stream, false, params), TN_INVALID);
 
     for (int k = 0; k < 3; k++)
         assert_int_equal(tn_gpu_free(s, &gpu, memory[k]), TN_OK);

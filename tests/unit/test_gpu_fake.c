@@ -84,7 +84,7 @@ static void use(void **state)
     assert_int_equal(tn_gpu_function(s, &gpu, module, "f", 7, &f), TN_OK);
     assert_int_equal(fake->limit, 232448 - 101); /* as `big` needs it */
     assert_true(f.most_threads == 100 && f.shared_bytes == 101 && f.local_bytes == 103 && f.registers == 104);
-    assert_int_equal(tn_gpu_launch(s, &gpu, &f, (unsigned[]){1, 2, 3}, (unsigned[]){4, 5, 6}, NULL, NULL), TN_OK);
+    assert_int_equal(tn_gpu_launch(s, &gpu, &f, (unsigned[]){1, 2, 3}, (unsigned[]){4, 5, 6}, NULL, false, NULL), TN_OK);
     assert_memory_equal(fake->launch, ((unsigned[]){1, 2, 3, 4, 5, 6, 7}), sizeof fake->launch);
 
     CUstream stream;

@@ -186,8 +186,12 @@ static void write_module(tn_emitter *e, LLVMTargetMachineRef target_machine, tn_
         LLVMDisposeMessage(message);
         return;
     }
-    if (e->status == TN_OK) /* else a diagnostic came while it ran */
+    if (e->status == TN_OK && e->machine->gpu) { /* else a diagnostic came while it ran */
+        tn_text ptx = tn_emit_gpu_waits(e, LLVMGetBufferStart(buffer));
+        take_blob(e, ptx.at, ptx.len, out);
+    } else if (e->status == TN_OK) {
         take_blob(e, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), out);
+    }
     LLVMDisposeMemoryBuffer(buffer);
 }
 

@@ -11,7 +11,8 @@
 
 enum { SHARED_SPACE = 3 }; /* LLVM's number of the address space */
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
-enum { GLOBAL_SPACE = 1, MAP_BYTES = 128, MAP_ALIGN = 64, MAP_LEAST = 90 /* sm_90 */ };
+enum { GLOBAL_SPACE = 1, MAP_BYTES = 128, MAP_ALIGN = 64 };
+enum { HOPPER = 90 /* sm_90: maps, kernels that begin early */ };
 
 static LLVMMetadataRef number_fact(tn_emitter *e, int value) { return LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), value)); }
 
@@ -102,13 +103,30 @@ void tn_emit_gpu_function(tn_emitter *e)
     }
     if (func->maps.len)
         bind_maps(e);
-    if (func->maps.len && atoi(e->machine->name + strlen("sm_")) < MAP_LEAST)
+    if (func->maps.len && atoi(e->machine->name + strlen("sm_")) < HOPPER)
         tn_emit_refuse(e, NULL, "tensor maps, which the kernel has of %%%s", func->maps.at[0].buffer->name);
 }
 
 static LLVMValueRef special_register(tn_emitter *e, const char *name)
 {
     return LLVMBuildZExt(e->builder, tn_emit_intrinsic(e, name, NULL, 0, NULL, 0), tn_emit_int_type(e, 64, 1), "");
+}
+
+/* Kernels let the one behind them begin, and wait for the one before. So that one's CTAs come as soon as there is room for them, and wait, and neither a launch's latency
+ * nor a CTA's start stands between two kernels, if the launch says so (run/replay.c); else both instructions do nothing. Into PTX and not into the module, because LLVM
+ * may move loads from what a kernel only reads across any instruction, and what the kernel before writes is that too. */
+tn_text tn_emit_gpu_waits(tn_emitter *e, const char *ptx)
+{
+    static const char entry[] = ".entry ", body[] = "\n{\n", lines[] = "\tgriddepcontrol.launch_dependents;\n\t" TN_GPU_WAIT ";\n";
+    tn_text out = {.arena = &e->session->arena};
+    const char *next = ptx;
+    while (atoi(e->machine->name + strlen("sm_")) >= HOPPER && (next = strstr(next, entry)) && (next = strstr(next, body))) {
+        next += strlen(body);
+        tn_text_add(&out, "%.*s%s", (int)(next - ptx), ptx, lines);
+        ptx = next;
+    }
+    tn_text_add(&out, "%s", ptx);
+    return out;
 }
 
 LLVMValueRef tn_emit_thread(tn_emitter *e) { return special_register(e, "llvm.nvvm.read.ptx.sreg.tid.x"); }

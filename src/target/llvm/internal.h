@@ -87,6 +87,8 @@ void tn_emit_memory_op(tn_emitter *e, const tn_lop *op);
 LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op);
 /* gpu.c: a function of a GPU's module, its parameters one by one: buffers, sizes, begin and end (numbers of programs, where the function has them). */
 void tn_emit_gpu_function(tn_emitter *e);
+/* The module's PTX, its kernels ready to be started before the one before them ends. */
+tn_text tn_emit_gpu_waits(tn_emitter *e, const char *ptx);
 LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, i64 */
 /* Byte `at` of the CTA's shared memory, whose size the launch gives. */
 LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
