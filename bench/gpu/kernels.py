@@ -11,11 +11,10 @@ import json
 import math
 import os
 import pathlib
-import statistics
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "tests" / "gpu")]
 import common  # noqa: E402
 import models  # noqa: E402
 import networks  # noqa: E402
@@ -229,20 +228,6 @@ ALL = [Product(*s) for s in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 307
       [Rows("gelu", 4096), Rows("sum", 4096)]
 
 
-def turns(torch, runs, rounds, times=5):
-    """Milliseconds of each run by turn; nothing is waited for in between."""
-    event = lambda: torch.cuda.Event(enable_timing=True)  # noqa: E731
-    marks = [[(event(), event()) for _ in runs] for _ in range(rounds)]
-    for row in marks:
-        for run, (start, stop) in zip(runs, row):
-            start.record()
-            for _ in range(times):
-                run()
-            stop.record()
-    torch.cuda.synchronize()
-    return [[start.elapsed_time(stop) / times for start, stop in row] for row in marks]
-
-
 def captured(torch, calls, stream):
     """A replay of a graph of these calls. It keeps what they use."""
     graph = torch.cuda.CUDAGraph()
@@ -269,6 +254,7 @@ def with_operands(torch, net, kernel, sets, out):
 
 
 def one(torch, library, kernel, options):
+    import timing  # needs PyTorch
     normal = lambda *shape: torch.randn(*shape, device="cuda").bfloat16()  # noqa: E731
     torch.cuda.empty_cache()
     given = kernel.inputs(normal)
@@ -287,13 +273,8 @@ def one(torch, library, kernel, options):
     runs, sets = [net.run, peer], getattr(kernel, "sets", 1)
     if sets > 1:
         runs = with_operands(torch, net, kernel, [given] + [kernel.inputs(normal) for _ in range(sets - 1)], out)
-    turns(torch, runs, 1)
-    rounds = 5 if options.quick else 28
-    quick = turns(torch, runs, 2)[1]
-    turns(torch, runs, max(1, int((30 if options.quick else 400) / (5 * sum(quick)))))  # to the power limit
-    table = turns(torch, runs, rounds)
-    ours, theirs = (statistics.median(column) / sets for column in zip(*table))
-    ratio = statistics.median(b / a for a, b in table)
+    (ours, theirs), (_, ratio) = timing.at_power_limit(runs, 5 if options.quick else 28, 30 if options.quick else 400)
+    ours, theirs = ours / sets, theirs / sets
     unit, rate = ("TFLOP/s", lambda ms: kernel.operations / ms / 1e9) if kernel.operations else ("TB/s", lambda ms: kernel.bytes / ms / 1e9)
     if options.json:
         print(json.dumps({"name": kernel.name, "value": round(rate(ours), 3), "unit": unit, "limit": None if kernel.operations else round(rate(theirs), 3),

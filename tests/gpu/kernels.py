@@ -259,9 +259,28 @@ def attention_delta(o_ptr, do_ptr, lse_ptr, row_lse_ptr, delta_ptr, sum_ptr, len
 
 
 @triton.jit
+def attend_rows(dk, dv, k, v, q_desc, do_desc, lse_ptr, delta_ptr, first, end, cols, scale_log2, MASKED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """What the rows [first, end), of which some do not see all keys if MASKED, add to the derivatives of keys and values. Scores lie turned, so that weights are left factors
+    where they are computed."""
+    for start in range(first, end, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        q = q_desc.load([start, 0])
+        do = do_desc.load([start, 0])
+        lse = tl.load(lse_ptr + rows)
+        less = -tl.load(delta_ptr + rows)
+        p = tl.exp2(tl.dot(k, q.T) * scale_log2 - lse[None, :])
+        if MASKED:
+            p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = p * tl.dot(v, do.T, tl.broadcast_to(less[None, :], [BLOCK_N, BLOCK_M]))
+        dk = tl.dot(ds.to(q.dtype), q, dk)
+    return dk, dv
+
+
+@triton.jit
 def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, length, HEAD: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr,
                  BLOCK_N: tl.constexpr):
-    """The way back to k and v, by blocks of keys. Scores lie turned, so that weights are left factors where they are computed."""
+    """The way back to k and v, by blocks of keys."""
     head = tl.program_id(1)
     first_key = tl.program_id(0) * BLOCK_N
     base = head.to(tl.int64) * length * HEAD
@@ -276,20 +295,31 @@ def attention_kv(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr
     v = v_desc.load([first_key, 0])
     dk = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, HEAD], dtype=tl.float32)
-    for start in range(first_key // BLOCK_M * BLOCK_M if CAUSAL else 0, length, BLOCK_M):
-        rows = start + tl.arange(0, BLOCK_M)
-        q = q_desc.load([start, 0])
-        do = do_desc.load([start, 0])
-        lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
-        delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
-        p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
-        if CAUSAL:
-            p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
-        dv = tl.dot(p.to(do.dtype), do, dv)
-        ds = p * (tl.dot(v, do.T) - delta[None, :])
-        dk = tl.dot(ds.to(q.dtype), q, dk)
+    lse_ptr += head * whole_blocks(length)
+    delta_ptr += head * whole_blocks(length)
+    scale_log2 = scale * 1.4426950408889634
+    seen = 0
+    if CAUSAL:
+        seen = tl.cdiv(first_key + BLOCK_N, BLOCK_M) * BLOCK_M
+        dk, dv = attend_rows(dk, dv, k, v, q_desc, do_desc, lse_ptr, delta_ptr, first_key // BLOCK_M * BLOCK_M, tl.minimum(seen, length), cols, scale_log2, True, BLOCK_M, BLOCK_N)
+    dk, dv = attend_rows(dk, dv, k, v, q_desc, do_desc, lse_ptr, delta_ptr, seen, length, cols, scale_log2, False, BLOCK_M, BLOCK_N)
     dk_desc.store([first_key, 0], (dk * scale).to(dk_ptr.dtype.element_ty))
     dv_desc.store([first_key, 0], dv.to(dv_ptr.dtype.element_ty))
+
+
+@triton.jit
+def attend_keys(dq, q, do, k_desc, v_desc, lse, delta, first, end, rows, scale_log2, length, MASKED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr):
+    """What the keys [first, end), of which rows may not see all if MASKED, add to the derivatives of q. Rows that do not exist have no weight."""
+    for start in range(first, end, BLOCK_N):
+        cols = start + tl.arange(0, BLOCK_N)
+        k = k_desc.load([start, 0])
+        v = v_desc.load([start, 0])
+        p = tl.exp2(tl.dot(q, k.T) * scale_log2 - lse[:, None])
+        if MASKED:
+            p = tl.where(rows[:, None] >= cols[None, :] if CAUSAL else cols[None, :] < length, p, 0.0)
+        ds = p * (tl.dot(do, v.T) - delta[:, None])
+        dq = tl.dot(ds.to(k.dtype), k, dq)
+    return dq
 
 
 @triton.jit
@@ -310,16 +340,12 @@ def attention_q(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, scale, 
     lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
     delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
     dq = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
-    for start in range(0, tl.minimum(first_row + BLOCK_M, length) if CAUSAL else length, BLOCK_N):
-        cols = start + tl.arange(0, BLOCK_N)
-        k = k_desc.load([start, 0])
-        v = v_desc.load([start, 0])
-        p = tl.exp2(tl.dot(q, k.T) * (scale * 1.4426950408889634) - lse[:, None])
-        p = tl.where(cols[None, :] < length, p, 0.0)
-        if CAUSAL:
-            p = tl.where(rows[:, None] >= cols[None, :], p, 0.0)
-        ds = p * (tl.dot(do, v.T) - delta[:, None])
-        dq = tl.dot(ds.to(k.dtype), k, dq)
+    scale_log2 = scale * 1.4426950408889634
+    whole, end = length // BLOCK_N * BLOCK_N, length
+    if CAUSAL:
+        whole, end = first_row // BLOCK_N * BLOCK_N, tl.minimum(first_row + BLOCK_M, length)
+    dq = attend_keys(dq, q, do, k_desc, v_desc, lse, delta, 0, whole, rows, scale_log2, length, False, CAUSAL, BLOCK_N)
+    dq = attend_keys(dq, q, do, k_desc, v_desc, lse, delta, whole, end, rows, scale_log2, length, True, CAUSAL, BLOCK_N)
     dq_desc.store([first_row, 0], (dq * scale).to(dq_ptr.dtype.element_ty))
 
 
@@ -347,12 +373,12 @@ def attention_back(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, sum_ptr, dk_
         q = q_desc.load([start, 0])
         do = do_desc.load([start, 0])
         lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
+        less = -tl.load(delta_ptr + head * whole_blocks(length) + rows)
         p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
         if CAUSAL:
             p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
-        delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
         dv = tl.dot(p.to(do.dtype), do, dv)
-        ds = (p * (tl.dot(v, do.T) - delta[None, :])).to(q.dtype)
+        ds = (p * tl.dot(v, do.T, tl.broadcast_to(less[None, :], [BLOCK_N, BLOCK_M]))).to(q.dtype)
         dq = tl.dot(k.T, ds)
         dk = tl.dot(ds, q, dk)
         tl.atomic_add(sum_ptr + sums_at(head, start, length, HEAD, BLOCK_M), tl.reshape(dq, [HEAD, BLOCK_M // 8, 8]), sem="relaxed")

@@ -1,9 +1,10 @@
 """Runs kernels on an NVIDIA GPU: first right against float64 at odd sizes, then against a device copy or PyTorch in strict turns. One table.
 
-    TENON_LIBRARY=libtenon.so PYTHONPATH=python python3 tests/gpu/run.py [--check] [--time] [--triton] [NAME ...]
+    TENON_LIBRARY=libtenon.so PYTHONPATH=python python3 tests/gpu/run.py [--check] [--time] [--limit] [--triton] [NAME ...]
 
-Needs the library, PyTorch and the driver. --triton adds Triton's time of the same text. Entries called tutorial_… run kernels of examples/kernels; where
-they have configurations, each side runs its own best of them. `launch` is what a launch takes of the processor. Exits with 1 if a result is wrong."""
+Needs the library, PyTorch and the driver. --limit: all turns queued, so that the GPU is at its power limit. --triton adds Triton's time of the same
+text. Entries called tutorial_… run kernels of examples/kernels; where they have configurations, each side runs its own best of them. `launch` is what a
+launch takes of the processor. Exits with 1 if a result is wrong."""
 import argparse
 import functools
 import importlib.util
@@ -17,7 +18,7 @@ import traceback
 
 import torch
 
-from timing import milliseconds
+from timing import at_power_limit, milliseconds
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent.parent / "examples" / "kernels"
@@ -639,7 +640,7 @@ def fastest(entry, kernels, inputs, outputs, size):
     return runs[min(times, key=times.get)]
 
 
-def timed(name, entry, kernels, peer):
+def timed(name, entry, kernels, peer, limit):
     for size in entry.big:
         dtype = entry.dtypes[0]
         inputs, outputs = entry.make(size, dtype)
@@ -652,7 +653,7 @@ def timed(name, entry, kernels, peer):
             runs.append(lambda: entry.peer_run(inputs, outputs))
         if peer:
             runs.append(fastest(entry, peer, inputs, outputs, size))
-        medians, ratios = turns(runs)
+        medians, ratios = at_power_limit(runs, 9) if limit else turns(runs)
         shown = size if isinstance(size[0], int) else [part[0] for part in size]
         row = f"{name:12} {'x'.join(map(str, shown)):18} {medians[0]:8.3f} ms   {entry.peer} {medians[1]:8.3f} ms  {ratios[1]:6.3f}"
         if entry.peer != "copy":
@@ -671,6 +672,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--limit", action="store_true")
     parser.add_argument("--triton", action="store_true")
     options = parser.parse_args()
     modules, peers = Modules(False), Modules(True) if options.triton else None
@@ -684,7 +686,7 @@ def main():
                 failed += len(wrong)
                 print(f"{name:12} {'right' if not wrong else 'WRONG'}   worst error / limit {worst:.2f}" + "".join(f"\n    {w}" for w in wrong), flush=True)
             if not options.check or options.time:
-                (entry.time if hasattr(entry, "time") else functools.partial(timed, entry=entry))(name, kernels=kernels, peer=peer)
+                (entry.time if hasattr(entry, "time") else functools.partial(timed, entry=entry, limit=options.limit))(name, kernels=kernels, peer=peer)
         except Exception:
             failed += 1
             print(f"{name:12} FAILED\n" + traceback.format_exc()[-1500:], flush=True)

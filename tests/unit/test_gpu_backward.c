@@ -21,24 +21,28 @@ typedef struct shape {
     "    %p1 = exp2 %x1 : " T " x f32\n    %ks = range %kf : $N x i64\n    %rs = range %rf : $M x i64\n    %kb = broadcast %ks axes [" KEYS "] : " T " x i64\n"              \
     "    %rb = broadcast %rs axes [" ROWS "] : " T " x i64\n    %ok = le %kb, %rb : " T " x bool\n    %none = const 0 : " T " x f32\n"                                      \
     "    %p = select %ok, %p1, %none : " T " x f32\n    %pb = cast %p : " T " x bf16\n"
-#define DERIVATIVE(T, ROWS)                                                                                                                                               \
-    "    %eb = broadcast %et axes [" ROWS "] : " T " x f32\n    %d1 = sub %dp, %eb : " T " x f32\n    %ds = mul %p, %d1 : " T " x f32\n    %db = cast %ds : " T " x bf16\n"
+#define DERIVATIVE(T, ROWS, D)                                                                                                                                             \
+    "    %eb = broadcast %et axes [" ROWS "] : " T " x f32\n    %d1 = " D " : " T " x f32\n    %ds = mul %p, %d1 : " T " x f32\n    %db = cast %ds : " T " x bf16\n"
+#define SUB "sub %dp, %eb"
 #define NEGATED(T, ROWS) "    %ln = broadcast %lt axes [" ROWS "] : " T " x f32\n    %lm = neg %ln : " T " x f32\n"
 
 /* Scores of keys by rows: both results' left factors lie in registers as the scores do. */
-static const char *const by_keys =
-    "kernel @keys(" BUFFERS ", %y: bf16[2*s*#D] write align 16, %z: bf16[2*s*#D] write align 16) grid(%h : 2 by 1, %kf : s by $N) {\n" VIEWS
-    "  view %Y = %y : [2, s, #D] strides [s*#D, #D, 1]\n  view %Z = %z : [2, s, #D] strides [s*#D, #D, 1]\n" NUMBERS "  %step = const #M : i64\n"
-    "  %n0 = const 0 : $N x #D x f32\n  %kt = load %K[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n  %vt = load %V[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n"
-    "  %dk, %dv = for (%rf = %zero to %qq by %step) carry (%a = %n0: $N x #D x f32, %c = %n0: $N x #D x f32) : $N x #D x f32, $N x #D x f32 {\n"
-    "    %qt = load %Q[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n    %ot = load %O[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n"
-    "    %lt = load %L[%h, %rf + @0] : $M x f32\n    %et = load %E[%h, %rf + @0] : $M x f32\n    %qm = permute %qt axes [1, 0] : #D x $M x bf16\n"
-    "    %x = dot %kt, %qm : $N x $M x f32\n" NEGATED("$N x $M", "1") WEIGHTS("$N x $M", "0", "1")
-    "    %v1 = dot %pb, %ot : $N x #D x f32\n    %c1 = add %c, %v1 : $N x #D x f32\n    %om = permute %ot axes [1, 0] : #D x $M x bf16\n"
-    "    %dp = dot %vt, %om : $N x $M x f32\n" DERIVATIVE("$N x $M", "1")
-    "    %k1 = dot %db, %qt : $N x #D x f32\n    %a1 = add %a, %k1 : $N x #D x f32\n    yield %a1, %c1\n  }\n"
-    "  %dkb = cast %dk : $N x #D x bf16\n  store %Y[%h, %kf + @0, %zero + @1], %dkb\n  %dvb = cast %dv : $N x #D x bf16\n"
-    "  store %Z[%h, %kf + @0, %zero + @1], %dvb\n}\n";
+#define BY_KEYS(E, D)                                                                                                                                                     \
+    "kernel @keys(" BUFFERS ", %y: bf16[2*s*#D] write align 16, %z: bf16[2*s*#D] write align 16) grid(%h : 2 by 1, %kf : s by $N) {\n" VIEWS                              \
+    "  view %Y = %y : [2, s, #D] strides [s*#D, #D, 1]\n  view %Z = %z : [2, s, #D] strides [s*#D, #D, 1]\n" NUMBERS "  %step = const #M : i64\n"                         \
+    "  %n0 = const 0 : $N x #D x f32\n  %kt = load %K[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n  %vt = load %V[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n"           \
+    "  %dk, %dv = for (%rf = %zero to %qq by %step) carry (%a = %n0: $N x #D x f32, %c = %n0: $N x #D x f32) : $N x #D x f32, $N x #D x f32 {\n"                          \
+    "    %qt = load %Q[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n    %ot = load %O[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n"                                        \
+    "    %lt = load %L[%h, %rf + @0] : $M x f32\n    %et = load %E[" E "] : $M x f32\n    %qm = permute %qt axes [1, 0] : #D x $M x bf16\n"                               \
+    "    %x = dot %kt, %qm : $N x $M x f32\n" NEGATED("$N x $M", "1") WEIGHTS("$N x $M", "0", "1")                                                                        \
+    "    %v1 = dot %pb, %ot : $N x #D x f32\n    %c1 = add %c, %v1 : $N x #D x f32\n    %om = permute %ot axes [1, 0] : #D x $M x bf16\n"                                 \
+    "    %dp = dot %vt, %om : $N x $M x f32\n" DERIVATIVE("$N x $M", "1", D)                                                                                              \
+    "    %k1 = dot %db, %qt : $N x #D x f32\n    %a1 = add %a, %k1 : $N x #D x f32\n    yield %a1, %c1\n  }\n"                                                            \
+    "  %dkb = cast %dk : $N x #D x bf16\n  store %Y[%h, %kf + @0, %zero + @1], %dkb\n  %dvb = cast %dv : $N x #D x bf16\n"                                                \
+    "  store %Z[%h, %kf + @0, %zero + @1], %dvb\n}\n"
+static const char *const by_keys = BY_KEYS("%h, %rf + @0", SUB);
+/* Nothing looks whether what is added exists. */
+static const char *const by_keys_from = BY_KEYS("in(%h), in(%rf + @0)", "add %eb, %dp");
 
 /* The same of scores of rows by keys: the left factors are turned, and stored. */
 static const char *const turned =
@@ -51,7 +55,7 @@ static const char *const turned =
     "    %lt = load %L[%h, %rf + @0] : $M x f32\n    %et = load %E[%h, %rf + @0] : $M x f32\n"
     "    %x = dot %qt, %km : $M x $N x f32\n" NEGATED("$M x $N", "0") WEIGHTS("$M x $N", "1", "0")
     "    %pm = permute %pb axes [1, 0] : $N x $M x bf16\n    %v1 = dot %pm, %ot : $N x #D x f32\n    %c1 = add %c, %v1 : $N x #D x f32\n"
-    "    %vm = permute %vt axes [1, 0] : #D x $N x bf16\n    %dp = dot %ot, %vm : $M x $N x f32\n" DERIVATIVE("$M x $N", "0")
+    "    %vm = permute %vt axes [1, 0] : #D x $N x bf16\n    %dp = dot %ot, %vm : $M x $N x f32\n" DERIVATIVE("$M x $N", "0", SUB)
     "    %dm = permute %db axes [1, 0] : $N x $M x bf16\n    %k1 = dot %dm, %qt : $N x #D x f32\n    %a1 = add %a, %k1 : $N x #D x f32\n    yield %a1, %c1\n  }\n"
     "  %dkb = cast %dk : $N x #D x bf16\n  store %Y[%h, %kf + @0, %zero + @1], %dkb\n  %dvb = cast %dv : $N x #D x bf16\n"
     "  store %Z[%h, %kf + @0, %zero + @1], %dvb\n}\n";
@@ -65,7 +69,7 @@ static const char *const by_rows =
     "  %dq = for (%kf = %zero to %ss by %step) carry (%a = %n0: $M x #D x f32) : $M x #D x f32 {\n"
     "    %kt = load %K[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n    %vt = load %V[%h, %kf + @0, %zero + @1] : $N x #D x bf16\n"
     "    %km = permute %kt axes [1, 0] : #D x $N x bf16\n    %x = dot %qt, %km : $M x $N x f32\n" NEGATED("$M x $N", "0") WEIGHTS("$M x $N", "1", "0")
-    "    %vm = permute %vt axes [1, 0] : #D x $N x bf16\n    %dp = dot %ot, %vm : $M x $N x f32\n" DERIVATIVE("$M x $N", "0")
+    "    %vm = permute %vt axes [1, 0] : #D x $N x bf16\n    %dp = dot %ot, %vm : $M x $N x f32\n" DERIVATIVE("$M x $N", "0", SUB)
     "    %q1 = dot %db, %kt : $M x #D x f32\n    %a1 = add %a, %q1 : $M x #D x f32\n    yield %a1\n  }\n"
     "  %dqb = cast %dq : $M x #D x bf16\n  store %Y[%h, %rf + @0, %zero + @1], %dqb\n}\n";
 
@@ -78,7 +82,7 @@ static const char *const at_once =
     "    %qt = load %Q[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n    %ot = load %O[%h, %rf + @0, %zero + @1] : $M x #D x bf16\n"
     "    %lt = load %L[%h, %rf + @0] : $M x f32\n    %et = load %E[%h, %rf + @0] : $M x f32\n    %qm = permute %qt axes [1, 0] : #D x $M x bf16\n"
     "    %x = dot %kt, %qm : $N x $M x f32\n    %om = permute %ot axes [1, 0] : #D x $M x bf16\n    %dp = dot %vt, %om : $N x $M x f32\n"
-    NEGATED("$N x $M", "1") WEIGHTS("$N x $M", "0", "1") DERIVATIVE("$N x $M", "1")
+    NEGATED("$N x $M", "1") WEIGHTS("$N x $M", "0", "1") DERIVATIVE("$N x $M", "1", SUB)
     "    %km = permute %kt axes [1, 0] : #D x $N x bf16\n    %q1 = dot %km, %db : #D x $M x f32\n    %k1 = dot %db, %qt : $N x #D x f32\n"
     "    %a1 = add %a, %k1 : $N x #D x f32\n    %old = atomic add %W[%h, %zero + @0, %rf + @1], %q1 : #D x $M x f32\n    yield %a1\n  }\n"
     "  %dkb = cast %dk : $N x #D x bf16\n  store %Y[%h, %kf + @0, %zero + @1], %dkb\n}\n";
@@ -100,6 +104,16 @@ static void check_order(const char *loop, bool boxes)
     assert_int_equal(issued, 2);
 }
 
+static bool adds_floats(const char *loop)
+{
+    for (const char *line = strstr(loop, " = add "); line; line = strstr(line + 1, " = add ")) {
+        const char *type = line + strcspn(line, ":\n");
+        if (strncmp(type, ": f32", 5) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void check(const char *text, const shape *s, const char *gpu, bool boxes, uint64_t seed)
 {
     tn_arena arena = {0};
@@ -114,8 +128,14 @@ static void check(const char *text, const shape *s, const char *gpu, bool boxes,
     assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find(gpu), &func), TN_OK);
     if (!strstr(loop_text(func), "@box_load_") != !boxes)
         fail_msg("boxes: %s", func->remarks);
-    if (strstr(text, "@keys") || strstr(text, "@rows"))
+    if (strstr(text, "@keys") || strstr(text, "@rows")) {
         check_order(loop_text(func), boxes);
+        assert_int_equal(strstr(loop_text(func), "@turn_take") != NULL, boxes && s->warps == 8); /* two warpgroups, which do not meet */
+    }
+    if (strstr(text, "@once"))
+        assert_null(strstr(loop_text(func), "@turn_take"));
+    if (strstr(text, "in(%rf + @0)"))
+        assert_false(adds_floats(loop_text(func)));
     free_test_session(session);
     assert_int_equal(check_gpu_kernel(text, &v, s->warps, seed), TN_OK);
     tn_arena_free(&arena);
@@ -134,6 +154,15 @@ static void test_groups(void **state)
     }
 }
 
+/* What is loaded without looking whether it exists is what the products of scores' derivatives start at. */
+static void test_start(void **state)
+{
+    static const shape shapes[] = {{128, 128, 64, 128, 64, 8}, {192, 130, 64, 128, 128, 8}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(shapes); i++)
+        check(by_keys_from, &shapes[i], "sm_90a", true, i);
+}
+
 static void test_warps(void **state)
 {
     static const shape shapes[] = {{70, 50, 32, 32, 32, 2}, {20, 70, 16, 64, 64, 4}, {40, 24, 32, 16, 32, 2}};
@@ -148,6 +177,6 @@ static void test_warps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_warps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_start), cmocka_unit_test(test_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

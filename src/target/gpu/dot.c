@@ -675,14 +675,23 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
 
+/* Nothing is looked at before it loads: who made it says that it lies inside. */
+static bool is_inside(const tn_top *load)
+{
+    bool inside = load->code == TN_T_load && !load->view->nguards;
+    for (int d = 0; inside && d < load->view->rank; d++)
+        inside = load->subscript[d].inside && !load->subscript[d].value->type.rank;
+    return inside;
+}
+
 /* Every element exists, as far as one can tell without looking at memory. */
 static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
 {
     const place *p = tn_map_get(&L->places, TN_KEY(v));
     const tn_top *op = v->def;
-    if (--*budget < 0 || (p && (p->kept || p->present)))
+    if (--*budget < 0 || (p && p->present))
         return false;
-    if (p || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size)
+    if ((p && !p->kept) || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size || is_inside(op))
         return true;
     if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
         return false;
@@ -849,6 +858,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         gpu_await_dot(L, b, dot);
         for (int i = 0; is_tiled(&p) && i < 2; i++)
             gpu_ready_operand(L, dot, i, &p.operand[i]);
+        gpu_before_late(L, b, dot);
         add_strip(L, b, &p);
         if (L->status == TN_OK && gpu_runs_late(L, dot)) {
             leave_under_way(L, b, &p);

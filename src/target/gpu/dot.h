@@ -98,6 +98,7 @@ void gpu_close_dot(lower *L, tn_lbuilder *b, const gpu_product *p);          /* 
 /* late.c: the dot's products run on until somebody wants them; it has been issued. sum: of what adds it to something (NULL: nothing does); stored: it reads what
  * threads have stored. */
 bool gpu_runs_late(const lower *L, const tn_top *dot);
+void gpu_before_late(lower *L, tn_lbuilder *b, const tn_top *dot); /* before it is issued */
 bool gpu_is_stored_twice(lower *L, tn_lbuilder *b, const tn_top *dot, int number, gpu_operand *o); /* where the turn's lies, for which there are two buffers */
 void gpu_run_late(lower *L, tn_lbuilder *b, const tn_top *dot, const gpu_product *p, const tn_tvalue *sum, bool stored);
 

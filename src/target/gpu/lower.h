@@ -153,6 +153,10 @@ struct gpu_overlap {
     int64_t words;                     /* registers of what crosses */
 };
 void gpu_start_turns(lower *L, tn_lbuilder *b); /* before all programs */
+/* Around what one of two warpgroups issues in its turn. */
+enum { GPU_TAKERS = 2 };
+void gpu_take_group_turn(lower *L, tn_lbuilder *b);
+void gpu_pass_group_turn(lower *L, tn_lbuilder *b);
 void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
 const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop); /* NULL: none */
 void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state);
@@ -167,6 +171,7 @@ void gpu_issue_early(void *context, tn_top *loop);
 typedef struct gpu_late gpu_late;
 gpu_late *gpu_enter_late(lower *L, tn_lbuilder *b, const tn_top *loop, tn_lvalue *from, tn_lvalue *to);
 void gpu_leave_late(lower *L, tn_lbuilder *b, const gpu_late *x);
+bool gpu_late_takes_turns(lower *L, const tn_top *loop); /* warpgroups do, at the products that are issued first */
 /* Around a turn of it, before the state becomes what the turn gives. */
 void gpu_start_late_turn(lower *L, tn_lvalue *index);
 void gpu_end_late_turn(lower *L, tn_lbuilder *b, place *const *state);

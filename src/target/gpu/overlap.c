@@ -176,33 +176,54 @@ static int64_t steps_between(const gpu_overlap *x)
     return steps;
 }
 
+void gpu_take_group_turn(lower *L, tn_lbuilder *b)
+{
+    tn_l_machine(b, "turn_take", (tn_lvalue *[]){gpu_plus(b, gpu_group_of(L), tn_l_index(b, TURNS))}, 1);
+}
+
+void gpu_pass_group_turn(lower *L, tn_lbuilder *b)
+{
+    tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn2(b, TN_S_sub, tn_l_index(b, TURNS + 1), gpu_group_of(L))}, 1);
+}
+
 /* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short for what is between them. */
 static bool takes_turns(const lower *L, const gpu_overlap *x)
 {
     /* An H200, without turns and with them, of cuDNN's rate: two steps, heads of 64, 0.85 and 0.95, of 128, 1.02 and 1.01; four steps (a mask), heads of 128, 0.67 and 0.79. */
-    enum { GROUPS = 2, EACH = 64 /* depth and columns that take as long as a step */ };
+    enum { EACH = 64 /* depth and columns that take as long as a step */ };
     const gpu_lower *g = (const gpu_lower *)L;
-    return g->warps == 4 * GROUPS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size <= EACH * steps_between(x);
+    return g->warps == 4 * GPU_TAKERS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size <= EACH * steps_between(x);
 }
 
 static void take_turn(lower *L, tn_lbuilder *b, const gpu_overlap *x)
 {
     if (takes_turns(L, x))
-        tn_l_machine(b, "turn_take", (tn_lvalue *[]){gpu_plus(b, gpu_group_of(L), tn_l_index(b, TURNS))}, 1);
+        gpu_take_group_turn(L, b);
 }
 
 static void pass_turn(lower *L, tn_lbuilder *b, const gpu_overlap *x)
 {
     if (takes_turns(L, x))
-        tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn2(b, TN_S_sub, tn_l_index(b, TURNS + 1), gpu_group_of(L))}, 1);
+        gpu_pass_group_turn(L, b);
+}
+
+typedef struct any_turns {
+    lower *L;
+    bool found;
+} any_turns;
+
+static void find_turns(void *context, tn_top *op)
+{
+    any_turns *any = context;
+    const gpu_overlap *x = gpu_overlap_of(any->L, op);
+    any->found |= x ? takes_turns(any->L, x) : op->code == TN_T_for && gpu_late_takes_turns(any->L, op);
 }
 
 void gpu_start_turns(lower *L, tn_lbuilder *b)
 {
-    bool any = false;
-    for (size_t i = 0; i < GPU(L)->overlaps.len; i++)
-        any |= takes_turns(L, GPU(L)->overlaps.at[i]);
-    if (!any)
+    any_turns any = {.L = L};
+    tn_tile_walk(L->kernel->body, find_turns, &any);
+    if (!any.found)
         return;
     tn_lbuilder last = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_ne, gpu_group_of(L), tn_l_index(b, 0)))->region[0]);
     tn_l_machine(&last, "turn_pass", (tn_lvalue *[]){tn_l_index(&last, TURNS)}, 1);
