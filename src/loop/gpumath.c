@@ -76,14 +76,31 @@ static V rsqrt_full(emitter *vm, V x) { return row1(vm, "rsqrt", x); }
 
 /* ---- results of 16 bits or fewer ---- */
 
-/* x by a number; if x is a product with another number, what that was by both. */
-static V scaled(emitter *vm, V x, double by)
+/* x by a number, with no more operations than x takes: numbers that it is made of are. NULL: none are. */
+static V scaled_within(emitter *vm, V x, double by, int depth)
 {
     const tn_lop *op = x->def;
-    for (int i = 0; op && op->code == TN_L_fn && op->fn == TN_S_mul && i < 2; i++)
-        if (tn_l_number(op->operand[i]))
-            return mul(vm, op->operand[1 - i], F(vm, tn_l_number(op->operand[i])->f * by));
-    return mul(vm, x, F(vm, by));
+    if (tn_l_number(x))
+        return F(vm, tn_l_number(x)->f * by);
+    if (!op || op->code != TN_L_fn || depth == 0)
+        return NULL;
+    V in[2] = {op->operand[0], op->noperands > 1 ? op->operand[1] : NULL};
+    for (int i = 0; op->fn == TN_S_mul && i < 2; i++) {
+        V factor = tn_l_number(in[i]) || !tn_l_number(in[1 - i]) ? scaled_within(vm, in[i], by, depth - 1) : NULL;
+        if (factor)
+            return tn_l_fn_like(vm->b, op, (V[]){i ? in[0] : factor, i ? factor : in[1]});
+    }
+    if (op->fn != TN_S_add)
+        return NULL;
+    V x0 = scaled_within(vm, in[0], by, depth - 1), x1 = x0 ? scaled_within(vm, in[1], by, depth - 1) : NULL;
+    return x1 ? tn_l_fn_like(vm->b, op, (V[]){x0, x1}) : NULL;
+}
+
+static V scaled(emitter *vm, V x, double by)
+{
+    enum { DEPTH = 3 }; /* x (a + b y) */
+    V within = scaled_within(vm, x, by, DEPTH);
+    return within ? within : mul(vm, x, F(vm, by));
 }
 
 static V exp_narrow(emitter *vm, V x) { return row1(vm, "ex2", scaled(vm, x, log2_e)); }

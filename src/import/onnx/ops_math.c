@@ -202,12 +202,13 @@ bool onnx_op_relu(onnx_ctx *c, const onnx_node *n)
 }
 
 /* The tanh form for 16 bits and fewer, as x times logistic of twice what tanh is taken of: the same function, which loses no bits where tanh is near -1. In f32, as
- * frameworks do; but for what x is multiplied with, whose own rounding a machine's short forms need. */
+ * frameworks do, as x (a + b x^2), whose numbers take in what follows; but for what x is multiplied with, whose own rounding a machine's short forms need. */
 static tn_value *narrow_gelu(onnx_ctx *c, tn_value *narrow)
 {
     tn_dtype type = narrow->type.dtype;
-    tn_value *x = tn_convert(&c->b, narrow, TN_F32), *cube = emit_mul(c, emit_mul_number(c, emit_mul(c, x, x), 0.044715), x);
-    tn_value *inner = emit_mul_number(c, emit_add(c, x, cube), sqrt(8 / M_PI));
+    const double scale = sqrt(8 / M_PI);
+    tn_value *x = tn_convert(&c->b, narrow, TN_F32);
+    tn_value *inner = emit_mul(c, x, emit_add_number(c, emit_mul_number(c, emit_mul(c, x, x), 0.044715 * scale), scale));
     return emit_mul(c, narrow, tn_convert(&c->b, emit_unary(c, TN_OP_logistic, inner), type));
 }
 
