@@ -112,6 +112,25 @@ static bool load_matrices(const tn_lrun *run, bool turned)
 static bool ldmatrix(const tn_lrun *run) { return load_matrices(run, false); }
 static bool ldmatrix_turned(const tn_lrun *run) { return load_matrices(run, true); }
 
+static bool stmatrix(const tn_lrun *run)
+{
+    uint8_t rows[TN_WARP][16];
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        const uint8_t *words = run->part(run->context, run->first + lane, 2, 0, 16, TN_TOUCH_READ);
+        for (int q = 0; words && q < 4; q++)
+            memcpy(&rows[8 * q + lane / 4][lane % 4 * 4], words + 4 * q, 4);
+        if (!words)
+            return false;
+    }
+    for (int lane = 0; lane < TN_WARP; lane++) {
+        uint8_t *row = run->part(run->context, run->first + lane, 0, 0, 16, TN_TOUCH_WRITE);
+        if (!row)
+            return false;
+        memcpy(row, rows[lane], 16);
+    }
+    return true;
+}
+
 static bool round_tf32(const tn_lrun *run)
 {
     enum { HALF = 0x1000, CUT = 0x1fff };

@@ -190,13 +190,13 @@ class ColumnSum(Row):
 
 
 class Transpose(Row):
-    odd = [(1, 1), (3, 5), (65, 781), (128, 1000), (4097, 64)]
+    odd = [(1, 1), (3, 5), (65, 781), (128, 1000), (4097, 64), (144, 1040), (16, 4112)]
 
     def make(self, size, dtype):
         return [random(*size, dtype=dtype)], [poisoned(size[1], size[0], dtype=dtype)]
 
     def launch(self, k, i, o, size):
-        k.transpose[(cdiv(size[0], 64), cdiv(size[1], 128))](i[0], o[0], size[0], size[1], ROWS=64, COLS=128, num_warps=8)
+        k.transpose[(cdiv(size[0], 128), cdiv(size[1], 128))](i[0], o[0], size[0], size[1], ROWS=128, COLS=128, num_warps=8)
 
     def reference(self, i, size):
         return [i[0].double().t()]

@@ -100,7 +100,7 @@ typedef struct walked {
 static bool find_dims(const lower *L, const tn_top *load, walked *w)
 {
     const tn_view *view = load->view;
-    const tn_ttype *type = &load->result->type;
+    const tn_ttype *type = &lower_accessed_tile(load)->type;
     for (int d = 0; d < view->rank; d++) {
         const tn_subscript *s = &load->subscript[d];
         bool still = tn_dim_is(view->stride[d], 0), moves = s->naxes == 1 && type->extent[s->axis[0]].size > 1;
@@ -127,14 +127,12 @@ static tn_dim size_of(lower *L, const tn_top *load, int d, int check)
     tn_dim size = any ? tn_dim_const(L->session, UNBOUNDED) : view->shape[d];
     if (check < 0 || load->subscript[check].inside)
         return size;
-    tn_dim limit = limit_from_check(L, load->subscript[check].value, s->value, view->shape[check], load->result->type.extent[s->axis[0]].size);
+    tn_dim limit = limit_from_check(L, load->subscript[check].value, s->value, view->shape[check], lower_accessed_tile(load)->type.extent[s->axis[0]].size);
     return !limit ? NULL : any ? limit : tn_dim_min(L->session, size, limit);
 }
 
-/* The map that the operand's boxes come from. NULL: found; else why there is none. */
-static const char *find_map(lower *L, gpu_operand *o, tn_lmap *m)
+const char *gpu_find_map(lower *L, const tn_top *load, gpu_operand *o, tn_lmap *m)
 {
-    const tn_top *load = o->value->def;
     const tn_view *view = load->view;
     walked w = {{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}};
     if (view->panel || view->nguards)
@@ -200,7 +198,7 @@ static bool may_load(lower *L, gpu_operand *o, tn_lmap *m)
     const tn_top *load = o->value->def;
     const char *why = !load || load->code != TN_T_load ? "it is computed, or loaded by pointers"
                       : !is_safe_ahead(L, load)        ? "the kernel may change its buffer before"
-                                                       : find_map(L, o, m);
+                                                       : gpu_find_map(L, load, o, m);
     if (why)
         remark(L, o->left, why);
     return !why;
@@ -419,8 +417,8 @@ static void share_rings(lower *L)
                 g->boxes.at[i]->earlier = g->boxes.at[j];
 }
 
-/* Buffers for each ring, as many as are wanted and fit. */
-static bool fit(lower *L)
+/* Buffers for each ring, as many as are wanted and fit, `other` bytes left. */
+static bool fit(lower *L, int64_t other)
 {
     enum { SLACK = 2048 };
     gpu_lower *g = GPU(L);
@@ -432,10 +430,46 @@ static bool fit(lower *L)
                 x->stages = x->earlier ? x->earlier->stages : stages_of(L, x, most, whole);
                 bytes += x->earlier ? 0 : x->stages * ring_bytes(x);
             }
-            if (bytes <= gpu_most_shared(L) - g->shared)
+            if (bytes <= gpu_most_shared(L) - g->shared - other)
                 return true;
         }
     return false;
+}
+
+/* Buffers of results that a store asks for: four where all products are a fold's, which results cost about as much as (16384x3072x768 with GELU: 1.064 of cuBLAS's bare
+ * product, with two 1.029, with none 1.041). */
+static int64_t wanted_results(const lower *L)
+{
+    enum { USUAL = 4 };
+    bool folds = true;
+    for (size_t i = 0; i < GPU(L)->boxes.len; i++)
+        folds &= GPU(L)->boxes.at[i]->block->parent && GPU(L)->boxes.at[i]->block->parent->code == TN_T_fold;
+    return tn_schedule_get(&L->kernel->schedule, "", "result-boxes", folds ? USUAL : 0);
+}
+
+/* The rings, and as many buffers of results as leave them what they need to hide latencies, or all that they could have. */
+static bool fit_with_results(lower *L)
+{
+    enum { ENOUGH = 5 /* stages */ };
+    gpu_lower *g = GPU(L);
+    if (!fit(L, 0))
+        return false;
+    int *stages = TN_NEW_ARRAY(&L->arena, int, g->boxes.len);
+    for (size_t i = 0; i < g->boxes.len; i++)
+        stages[i] = g->boxes.at[i]->stages;
+    int64_t most = wanted_results(L), instances = tn_schedule_get(&L->kernel->schedule, "", "instances", 1);
+    if (most)
+        gpu_find_results(L);
+    most = most == 3 ? 2 : most; /* a power of two */
+    for (; most && g->results.len; most /= 2) {
+        bool enough = fit(L, gpu_bound_results(L, most) * instances);
+        for (size_t i = 0; i < g->boxes.len; i++)
+            enough &= g->boxes.at[i]->stages >= tn_min(stages[i], ENOUGH);
+        if (enough)
+            return true;
+    }
+    g->results.len = 0;
+    return fit(L, 0);
 }
 
 void gpu_plan_boxes(lower *L)
@@ -451,7 +485,7 @@ void gpu_plan_boxes(lower *L)
     if (!g->boxes.len)
         return;
     share_rings(L);
-    if (!fit(L)) {
+    if (!fit_with_results(L)) {
         tn_text_add(&g->remarks, "\nno boxes: two stages do not fit in shared memory");
         g->boxes.len = 0;
         g->ready = (tn_map){.arena = &L->arena};
@@ -472,6 +506,7 @@ void gpu_plan_boxes(lower *L)
         x->first_turn = n + 2 * x->stages;
         n = x->first_turn + (g->instances > 1 ? g->instances : 0);
     }
+    gpu_give_results(L);
     g->mbarriers = gpu_shared(L, "mbarriers", TN_I64, n);
     tn_tile_walk(L->kernel->body, gpu_find_overlap, L);
 }
@@ -498,10 +533,15 @@ gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
 
 /* ---- turns -------------------------------------------------------------------------------------------------------------------- */
 
-static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_lvalue *first)
+static tn_lvalue *number(tn_lbuilder *b, const tn_lvalue *counter, int64_t x) { return tn_l_const(b, tn_lscalar(counter->type.dtype), tn_number_from_int(counter->type.dtype, x)); }
+static tn_lvalue *count_of(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
+static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_cast(b, count_of(b, counter), TN_I64); }
+static void set(tn_lbuilder *b, tn_lvalue *counter, tn_lvalue *x) { tn_l_store(b, counter, tn_l_index(b, 0), tn_l_cast(b, x, counter->type.dtype), NULL); }
+
+static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *first)
 {
-    tn_lvalue *counter = tn_l_alloc(b, name, TN_I64, TN_SPACE_REG, 1);
-    tn_l_store(b, counter, tn_l_index(b, 0), first, NULL);
+    tn_lvalue *counter = tn_l_alloc(b, name, dtype, TN_SPACE_REG, 1);
+    set(b, counter, first);
     return counter;
 }
 
@@ -513,8 +553,8 @@ static void start(tn_lbuilder *b, gpu_boxes *x)
         x->parity = x->earlier->parity;
         return;
     }
-    x->stage = new_counter(b, "stage", tn_l_index(b, 0));
-    x->parity = new_counter(b, "parity", tn_l_index(b, 0));
+    x->stage = new_counter(b, "stage", TN_I64, tn_l_index(b, 0));
+    x->parity = new_counter(b, "parity", TN_I64, tn_l_index(b, 0));
 }
 
 static tn_lvalue *in_ring(tn_lbuilder *b, const gpu_boxes *x, tn_lvalue *turns, tn_lvalue **parity)
@@ -536,13 +576,12 @@ static void start_instance(lower *L, tn_lbuilder *b, gpu_boxes *x)
     step = tn_l_index(b, by);
     turns = tn_l_fn2(b, TN_S_div, gpu_plus(b, turns, tn_l_index(b, by - 1)), step);
     tn_lvalue *stage = in_ring(b, x, tn_l_fn2(b, TN_S_mul, turns, g->instance), &parity);
-    x->stage = new_counter(b, "stage", stage);
-    x->parity = new_counter(b, "parity", parity);
+    x->stage = new_counter(b, "stage", TN_U32, stage); /* a register each */
+    x->parity = new_counter(b, "parity", TN_U32, parity);
     x->skip = in_ring(b, x, gpu_times(b, turns, g->instances - 1), &x->skip_parity);
-    x->turn = new_counter(b, "turn", tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
+    x->turn = new_counter(b, "turn", TN_U32, tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
 }
 
-static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
 static tn_lvalue *stage_of(tn_lbuilder *b, const gpu_boxes *x) { return x->stages == 1 ? tn_l_index(b, 0) : get(b, x->stage); }
 
 /* Its mbarrier of the stage. */
@@ -550,23 +589,23 @@ static tn_lvalue *mbarrier(tn_lbuilder *b, const gpu_boxes *x, int which, tn_lva
 
 void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
 {
-    tn_lvalue *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1), *parity = get(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, one);
+    tn_lvalue *parity = count_of(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, number(b, x->parity, 1));
     if (x->stages == 1) {
-        tn_l_store(b, x->parity, zero, other, NULL);
+        set(b, x->parity, other);
         return;
     }
-    tn_lvalue *next = gpu_plus(b, get(b, x->stage), one), *round = tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, x->stages));
-    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, round, zero, next), NULL);
-    tn_l_store(b, x->parity, zero, tn_l_fn3(b, TN_S_select, round, other, parity), NULL);
+    tn_lvalue *next = gpu_plus(b, count_of(b, x->stage), number(b, x->stage, 1)), *round = tn_l_fn2(b, TN_S_eq, next, number(b, x->stage, x->stages));
+    set(b, x->stage, tn_l_fn3(b, TN_S_select, round, number(b, x->stage, 0), next));
+    set(b, x->parity, tn_l_fn3(b, TN_S_select, round, other, parity));
 }
 
 /* To the turn behind those of the programs that the others work on. */
 static void skip_others(tn_lbuilder *b, const gpu_boxes *x)
 {
-    tn_lvalue *zero = tn_l_index(b, 0), *stage = gpu_plus(b, get(b, x->stage), x->skip), *over = tn_l_fn2(b, TN_S_ge, stage, tn_l_index(b, x->stages));
+    tn_lvalue *stage = gpu_plus(b, get(b, x->stage), x->skip), *over = tn_l_fn2(b, TN_S_ge, stage, tn_l_index(b, x->stages));
     tn_lvalue *parity = tn_l_fn2(b, TN_S_xor, get(b, x->parity), tn_l_fn2(b, TN_S_xor, x->skip_parity, tn_l_cast(b, over, TN_I64)));
-    tn_l_store(b, x->stage, zero, tn_l_fn3(b, TN_S_select, over, gpu_plus(b, stage, tn_l_index(b, -x->stages)), stage), NULL);
-    tn_l_store(b, x->parity, zero, parity, NULL);
+    set(b, x->stage, tn_l_fn3(b, TN_S_select, over, gpu_plus(b, stage, tn_l_index(b, -x->stages)), stage));
+    set(b, x->parity, parity);
 }
 
 static tn_lvalue *leads_group(lower *L)
@@ -594,7 +633,7 @@ void gpu_pass_turn(lower *L, tn_lbuilder *b)
     next = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, g->instances)), zero, next);
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, leads_group(L))->region[0]);
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){g->mbarriers, gpu_plus(&in, next, tn_l_index(&in, x->first_turn))}, 2);
-    tn_l_store(b, x->turn, zero, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one), NULL);
+    set(b, x->turn, tn_l_fn2(b, TN_S_xor, get(b, x->turn), one));
 }
 
 /* Where the operands of its turn lie. */
@@ -618,9 +657,12 @@ void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
 
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also)
 {
-    tn_lvalue *stage = stage_of(b, x), *zero = tn_l_index(b, 0);
-    if (before && x->stages > 1)
-        stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, stage, zero), tn_l_index(b, x->stages - 1), gpu_plus(b, stage, tn_l_index(b, -1)));
+    tn_lvalue *stage = stage_of(b, x);
+    if (before && x->stages > 1) {
+        tn_lvalue *now = count_of(b, x->stage), *last = number(b, x->stage, x->stages - 1);
+        stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, now, number(b, x->stage, 0)), last, gpu_plus(b, now, number(b, x->stage, -1)));
+        stage = tn_l_cast(b, stage, TN_I64);
+    }
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, leads_group(L), also))->region[0]); /* one of a warpgroup, whose products end together */
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(&in, x, EMPTY, stage)}, 2);
 }
@@ -745,7 +787,7 @@ static void fill_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lval
     lower_close(L, s);
 }
 
-static void fetch_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage, tn_lvalue *full)
+void gpu_fetch_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage, tn_lvalue *full)
 {
     const tn_top *load = o->value->def;
     tn_lvalue *at[TN_MAP_RANK];
@@ -787,7 +829,7 @@ static void fetch(lower *L, tn_lbuilder *b, gpu_boxes *x)
     scope boxes = lower_open(L);
     tn_l_machine(&in, "mbarrier_expect", (tn_lvalue *[]){bars, full, tn_l_index(&in, ring_bytes(x))}, 3);
     for (int i = 0; i < x->n; i++)
-        fetch_operand(L, &in, x->operand[i], stage, full);
+        gpu_fetch_operand(L, &in, x->operand[i], stage, full);
     lower_close(L, boxes);
     gpu_next_boxes(b, x);
     lower_close(L, s);
@@ -938,6 +980,7 @@ static void compute(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder
     gpu_start_turns(L, b);
     int64_t given = tn_loop_shared_bytes(L->func);
     lower_programs(L, b, body);
+    gpu_end_results(L, b);
     g->own_memory = g->instances > 1 && tn_loop_shared_bytes(L->func) > given;
 }
 

@@ -109,6 +109,9 @@ void gpu_multiply_blocks(lower *L, tn_lbuilder *b, const tn_top *dot, gpu_warps 
 
 /* ---- boxes.c: operands that a warp of its own has the machine copy, boxes at a time ------------------------------------------------ */
 typedef struct gpu_boxes gpu_boxes;
+/* The map that boxes of an operand come from, or go to where the access is a store. NULL: found; else why there is none. */
+const char *gpu_find_map(lower *L, const tn_top *access, gpu_operand *o, tn_lmap *m);
+void gpu_fetch_operand(lower *L, tn_lbuilder *b, const gpu_operand *o, tn_lvalue *stage, tn_lvalue *full); /* its boxes, for the turn that the memo says */
 /* Finds the products whose operands can be copied so; gives them shared memory, maps and mbarriers. */
 void gpu_plan_boxes(lower *L);
 void gpu_choose_order(lower *L); /* of the programs of a kernel that is persistent, in order.c: L->longest */
@@ -140,6 +143,15 @@ void gpu_pass_turn(lower *L, tn_lbuilder *b);
 void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_lbuilder *b));
 /* Turns of a fold as one loop: first, limit and step are set. */
 void gpu_count_turns(lower *L, tn_lbuilder *b, const tn_top *fold, struct gpu_ring *r);
+
+/* ---- results.c: stores by boxes of shared memory --------------------------------------------------------------------------------- */
+typedef struct gpu_result gpu_result;
+void gpu_find_results(lower *L);    /* the stores that may be */
+int64_t gpu_bound_results(lower *L, int64_t most); /* so many buffers each, a power of two; bytes of shared memory that they take for an instance */
+void gpu_give_results(lower *L);    /* maps, and that memory, of all instances */
+/* A kernel without products whose tiles lie across what they are stored as: they come in boxes, too. */
+void gpu_plan_turned(lower *L);
+void gpu_end_results(lower *L, tn_lbuilder *b); /* behind all programs: what is on its way has left shared memory */
 
 /* ---- pipeline.c: operands that are copied turns of a loop ahead -------------------------------------------------------------- */
 enum { GPU_RING = 8 };

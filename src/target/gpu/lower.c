@@ -64,7 +64,7 @@ static void lower_store(lower *L, tn_lbuilder *b, const tn_top *op)
     const tn_tvalue *v = lower_accessed_tile(op);
     tn_layout layout, better;
     nest n;
-    if (!gpu_sink_layout(L, v, &layout))
+    if (gpu_store_result(L, b, op) || !gpu_sink_layout(L, v, &layout))
         return;
     if (v->type.rank && op->view && gpu_store_is_scattered(L, op, &layout)) { /* fragments: whole rows are stored, or pieces of 64 bytes at least */
         int64_t multiple;
@@ -160,7 +160,7 @@ static void lower_load(lower *L, tn_lbuilder *b, const tn_top *op)
         lower_scalar(L, b, op->result);
         return;
     }
-    if (tn_map_get(&L->places, TN_KEY(op->result))) /* ahead of its turn */
+    if (tn_map_get(&L->places, TN_KEY(op->result)) || gpu_take_arrival(L, b, op)) /* ahead of its turn; by boxes */
         return;
     if (tn_map_get(&GPU(L)->ready, TN_KEY(op->result))) { /* a ring of copies has it */
         gpu_boxes *whole = gpu_boxes_of_load(L, op);
@@ -749,8 +749,11 @@ static void lower_body(lower *L, tn_lbuilder *b)
 {
     region r = gpu_enter(L);
     r.programs = true;
+    gpu_fetch_arrivals(L, b);
     gpu_block(L, b, L->kernel->body);
     gpu_release_program(L, b);
+    if (GPU(L)->arrivals.len)
+        gpu_end_results(L, b);
     gpu_leave(L, b, r);
 }
 
@@ -764,6 +767,8 @@ static void all_programs(lower *L, tn_lbuilder *b)
     gpu_plan_boxes(L);
     if (g->boxes.len)
         gpu_choose_order(L);
+    else if (!g->multiplies)
+        gpu_plan_turned(L);
     if (g->boxes.len)
         gpu_programs_by_roles(L, b, lower_body);
     else

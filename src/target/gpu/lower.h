@@ -95,6 +95,8 @@ typedef struct gpu_lower {
     tn_map ready;               /* what is loaded (tn_tvalue), and operands of dots (their place in the dot) -> gpu_operand that a loop copies ahead */
     TN_VEC(const tn_top *) products; /* that read boxes */
     TN_VEC(struct gpu_boxes *) boxes; /* rings that a producer fills (boxes.c) */
+    TN_VEC(struct gpu_result *) results; /* stores that leave by boxes (results.c) */
+    TN_VEC(struct gpu_arrival *) arrivals; /* tiles that come by boxes, to be turned */
     tn_lvalue *mbarriers;
     bool crowded;               /* with those rings it needs more shared memory than there is */
     bool own_memory;            /* instances would want memory besides the ring, each its own */
@@ -214,6 +216,8 @@ void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layo
 void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_layout *layout);
 /* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
 void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out);
+/* The barrier alone, for who makes loops of his own. */
+void gpu_meet(lower *L, tn_lbuilder *b);
 void gpu_close(lower *L, nest *n);
 void gpu_find_walks(const tn_layout *layout, nest *out); /* what loops it would open, innermost first: the part of out that says so */
 tn_layout gpu_scalar_layout(const lower *L); /* one element, which all threads have */
@@ -263,6 +267,14 @@ element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tva
 /* Exchanges the place's registers among lanes so that each thread holds 16 bytes of neighbours along the axis, or as much as `multiple` elements are; *out: the
  * layout that it has then, its registers in the order that accesses want. False: lanes alone can't, or it is so already. */
 bool gpu_gather_neighbours(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int axis, int64_t multiple, tn_layout *out);
+
+/* ---- results.c ------------------------------------------------------------------------------------------------------------- */
+bool gpu_store_result(lower *L, tn_lbuilder *b, const tn_top *store); /* by boxes; false: not planned so */
+
+/* First in a program; where a load stands: in registers, if it came by boxes. */
+typedef struct gpu_arrival gpu_arrival;
+void gpu_fetch_arrivals(lower *L, tn_lbuilder *b);
+bool gpu_take_arrival(lower *L, tn_lbuilder *b, const tn_top *load);
 
 /* ---- atomic.c -------------------------------------------------------------------------------------------------------------- */
 void gpu_atomic(lower *L, tn_lbuilder *b, const tn_top *op); /* atomic, atomic_ptr, cas_ptr */

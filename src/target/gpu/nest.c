@@ -247,14 +247,20 @@ void gpu_leave(lower *L, tn_lbuilder *b, region r)
         lower_set_place(L, g->made.at[--g->made.len], NULL);
 }
 
-void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
+void gpu_meet(lower *L, tn_lbuilder *b)
 {
-    static const char *const names[TN_TILE_RANK] = {"i0", "i1", "i2", "i3", "i4", "i5"};
     gpu_lower *g = GPU(L);
     assert(!g->nest);
     touch_now(L, b, g->next.at, g->next.len);
     g->next.len = 0;
     g->prepared = (tn_map){.arena = &L->arena};
+}
+
+void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
+{
+    static const char *const names[TN_TILE_RANK] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    gpu_lower *g = GPU(L);
+    gpu_meet(L, b);
     *out = (nest){.layout = *layout, .scope = lower_open(L)};
     gpu_find_walks(layout, out);
     for (int a = 0; a < layout->rank; a++)
