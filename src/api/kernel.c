@@ -276,7 +276,10 @@ static tn_status schedule_for_gpu(const compilation *c)
     int warps = c->front.num_warps, stages = c->front.num_stages;
     if (warps < 1 || warps > MOST_WARPS || (warps & (warps - 1)))
         return tn_error(c->session, TN_USAGE, TN_NO_LOC, "kernel %s: num_warps is %d, and can be a power of two up to %d", c->function, warps, MOST_WARPS);
-    tn_schedule_set(c->front.kernel, "", "warps", warps);
+    int ctas = tn_gpu_cluster(c->session, c->front.kernel, c->exec.machine);
+    tn_schedule_set(c->front.kernel, "", "warps", ctas > 1 ? tn_min(warps, TN_CLUSTER_WARPS) : warps);
+    if (ctas > 1)
+        tn_schedule_set(c->front.kernel, "", "cluster", ctas);
     tn_schedule_set(c->front.kernel, "", "stages", stages < 1 ? 1 : stages > MOST_STAGES ? MOST_STAGES : stages);
     return TN_OK;
 }

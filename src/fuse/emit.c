@@ -1382,6 +1382,8 @@ static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
     if (folds && !g->windowed)
         fold_axis(&plan, vector, t.columns, ntiled);
     tn_schedule_set(E->kernel, "", "warps", t.warps);
+    if (t.cluster > 1)
+        tn_schedule_set(E->kernel, "", "cluster", t.cluster);
     return plan;
 }
 

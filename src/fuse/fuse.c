@@ -209,7 +209,7 @@ void fuse_emit_copy(fuser *F, tn_steps *steps, const tn_value *v, const location
     emitter *E = emitter_new(F, g, "copy");
     fmap *m = map_identity(F, g, v->type.rank, NULL);
     int last = g->ndims - 1, row = fuse_for_gpu(F) ? last - 1 : -1;
-    gpu_tile t = {1, last >= 0 ? tn_min(pow2_ceil(extent_or(g->dim[last].extent, 1024)), 8192) : 1, 0};
+    gpu_tile t = {1, last >= 0 ? tn_min(pow2_ceil(extent_or(g->dim[last].extent, 1024)), 8192) : 1, 0, 0};
     if (fuse_for_gpu(F)) {
         t = fuse_gpu_point(F, g, last, row, false);
         tn_schedule_set(E->kernel, "", "warps", t.warps);

@@ -33,6 +33,7 @@ enum {
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
     ROW_BYTES = 128 << 10,    /* of rows that wait in shared memory where registers don't hold them: 0.81 to 0.91 of a copy at 65536 columns of bf16, strips 0.53 to 0.67 */
+    CLUSTER_MOST = 96 << 10,  /* of a row in each CTA of a cluster at most: there is room for two of them */
     COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 a thread of 1024 */
     WINDOW_ELEMENTS = 1024,   /* of a tile that sums up taps: each tap is a load more in flight */
     LARGE = 4096,             /* stands for a size that is not known */
@@ -180,13 +181,15 @@ static double memory_ns(fuser *F, group *g)
 
 gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, int64_t most_rows, int64_t most_columns)
 {
-    static const char *const fields[] = {"rows", "columns", "warps"};
-    fuse_candidates c = {.field = fields, .nfields = TN_COUNT(fields), .tile = TN_COUNT(fields)};
+    static const char *const fields[] = {"rows", "columns", "warps", "cluster"};
+    int n = t.cluster > 1 ? 4 : 3;
+    fuse_candidates c = {.field = fields, .nfields = n, .tile = n};
     if (!fuse_is_asked(F))
         return t;
-    fuse_add_neighbours(F, &c, (int64_t[]){t.rows, t.columns, t.warps}, (int64_t[]){1, 1, 1}, (int64_t[]){most_rows, most_columns, ROW_MOST_WARPS}, memory_ns(F, g));
+    fuse_add_neighbours(F, &c, (int64_t[]){t.rows, t.columns, t.warps, t.cluster}, (int64_t[]){1, 1, 1, 1},
+                        (int64_t[]){most_rows, most_columns, ROW_MOST_WARPS, F->options->target.cluster}, memory_ns(F, g));
     const int64_t *v = fuse_choose(F, g, tn_op_name(g->root->code), E, &c)->value;
-    return (gpu_tile){v[0], v[1], (int)v[2]};
+    return (gpu_tile){v[0], v[1], (int)v[2], n > 3 ? (int)v[3] : 0};
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------------------------------- */
@@ -198,7 +201,7 @@ static gpu_tile point_tile(fuser *F, const group *g, int vector, int row, int64_
     int64_t others = other_programs(g, vector, row), rows = m ? m : LARGE, columns = n ? n : LARGE, whole;
     while (elements > POINT_LEAST && tn_mul(rows, columns, &whole) && few(F, tn_ceildiv(whole, elements), others, 2))
         elements /= 2;
-    gpu_tile t = {1, elements, 1};
+    gpu_tile t = {1, elements, 1, 0};
     if (n) { /* tiles of one size, as whole vectors of a warp */
         int64_t part = tn_ceildiv(n, tn_ceildiv(n, elements));
         t.columns = cover(part, tn_min(pow2_ceil(part), WARP * tn_max(VECTOR_BYTES / bytes, 1)));
@@ -249,8 +252,8 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
         return point_tile(F, g, vector, row, within((int64_t)POINT_WARPS * WARP * THREAD_BYTES / bytes, POINT_LEAST, POINT_ELEMENTS), bytes);
     int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, row));
     if (turns_by_boxes(F, g, vector, row, n, m))
-        return (gpu_tile){TURN_BOX, TURN_BOX, TURN_WARPS};
-    gpu_tile t = {bytes > 4 ? SIDE / 2 : bytes > 2 ? SIDE : 2 * SIDE, bytes > 2 ? SIDE / 2 : SIDE, POINT_WARPS};
+        return (gpu_tile){TURN_BOX, TURN_BOX, TURN_WARPS, 0};
+    gpu_tile t = {bytes > 4 ? SIDE / 2 : bytes > 2 ? SIDE : 2 * SIDE, bytes > 2 ? SIDE / 2 : SIDE, POINT_WARPS, 0};
     t.rows = m ? tn_min(t.rows, pow2_ceil(m)) : t.rows;
     t.columns = n ? tn_min(t.columns, pow2_ceil(n)) : t.columns;
     t.warps = warps_for(t.rows * t.columns, 16, TURN_WARPS);
@@ -259,22 +262,20 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
 
 gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point_tile(F, g, vector, row, WINDOW_ELEMENTS, look(F, g).bytes); }
 
-gpu_tile fuse_gpu_scatter(fuser *F, group *g, int vector)
+/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+
+/* A row that the CTAs of a cluster share. */
+static gpu_tile cluster_row(const fuser *F, int64_t n, int64_t bytes, int64_t keeps)
 {
-    gpu_tile t = fuse_gpu_point(F, g, vector, -1, false);
-    int64_t n = known(fuse_whole_extent(F, g, vector));
-    while (t.columns >= 2 * WARP && few(F, tn_ceildiv(n ? n : LARGE, t.columns), other_programs(g, vector, -1), 1))
-        t.columns /= 2;
-    t.warps = warps_for(t.columns, 4, POINT_WARPS);
+    gpu_tile t = {1, 1, TN_CLUSTER_WARPS, (int)within(pow2_ceil(tn_ceildiv(n * bytes * keeps, TN_CLUSTER_PART)), 2, F->options->target.cluster)};
+    t.columns = cover_row(n, (int64_t)t.cluster * t.warps * WARP, tn_max(VECTOR_BYTES / bytes, 1));
     return t;
 }
-
-/* ---- rows ------------------------------------------------------------------------------------------------------------ */
 
 /* A row of n values in registers, several together if it is short. */
 static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int64_t bytes, bool shared)
 {
-    gpu_tile t = {1, 1, 1};
+    gpu_tile t = {1, 1, 1, 0};
     int64_t vector = tn_max(VECTOR_BYTES / bytes, 1);
     if (n > SHORT_ROW) {
         int64_t warps = pow2_ceil(tn_ceildiv(n * bytes, THREAD_BYTES * WARP));
@@ -302,9 +303,11 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
     int64_t strip = (alone ? LONG_STRIP_BYTES : STRIP_BYTES) / s.bytes;
     *outer_step = 1;
     bool fits = n <= F->options->target.registers / ROW_PART / keeps || (again && n * s.bytes * keeps <= ROW_BYTES);
+    if (outer < 0 && n && again && F->options->target.cluster > 1 && n * s.bytes * keeps > TN_CLUSTER_ROW && n * s.bytes * keeps <= CLUSTER_MOST * F->options->target.cluster)
+        return cluster_row(F, n, s.bytes, keeps);
     if (outer < 0 && n && fits)
         return whole_row(F, n, rows, others, s.bytes, s.shared || !again);
-    gpu_tile t = {1, strip, alone ? 32 : 8};
+    gpu_tile t = {1, strip, alone ? 32 : 8, 0};
     if (outer < 0 || !n || n > strip)
         return t;
     /* Two folded dims: the inner one whole, of the outer one as much as makes a strip. */
@@ -320,7 +323,7 @@ gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again)
 {
     survey s = look(F, g);
     int64_t n = known(fuse_whole_extent(F, g, vector)), m = known(fuse_whole_extent(F, g, fold)), keeps = again ? tn_max(s.rows, 1) : 1;
-    gpu_tile t = {1, tn_max(LINE_BYTES / s.loaded, WARP), POINT_WARPS};
+    gpu_tile t = {1, tn_max(LINE_BYTES / s.loaded, WARP), POINT_WARPS, 0};
     if (n && n < t.columns)
         t.columns = pow2_ceil(n);
     bool alone = few(F, tn_ceildiv(n ? n : LARGE, t.columns), other_programs(g, vector, -1), 1);
@@ -349,7 +352,7 @@ gpu_tile fuse_gpu_sort(const fuser *F, tn_dim n, tn_dim lines, int64_t bytes, in
 {
     enum { NUMBER_BYTES = 4, SLACK = 8 << 10, PAIRS = 2 /* a thread, at least */ };
     int64_t each = bytes + operands + NUMBER_BYTES, most = pow2_floor(tn_max((F->options->target.shared - SLACK) / each, 2));
-    gpu_tile t = {1, n->hi <= most ? cover(tn_max(n->hi, 1), pow2_ceil(tn_max(n->hi, 1))) : most / 2, 1};
+    gpu_tile t = {1, n->hi <= most ? cover(tn_max(n->hi, 1), pow2_ceil(tn_max(n->hi, 1))) : most / 2, 1, 0};
     while (lines && 2 * t.rows * t.columns <= SHORT_ELEMENTS && (!tn_dim_is_const(lines) || t.rows < lines->value))
         t.rows *= 2;
     t.warps = warps_for(t.rows * t.columns, 2 * PAIRS, ROW_MOST_WARPS);
@@ -688,7 +691,7 @@ gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts)
 {
     tn_dim d = vector >= 0 ? fuse_whole_extent(F, g, vector) : tn_dim_const(F->session, 1);
     int64_t n = known(d) ? known(d) : LARGE, others = other_programs(g, vector, -1);
-    gpu_tile t = {cover(parts, 1), tn_min(pow2_ceil(n), TOTAL_MOST), 1};
+    gpu_tile t = {cover(parts, 1), tn_min(pow2_ceil(n), TOTAL_MOST), 1, 0};
     while (t.columns > TOTAL_COLUMNS && few(F, tn_ceildiv(n, t.columns), others, TOTAL_EACH))
         t.columns /= 2;
     return t;

@@ -96,6 +96,8 @@ bool tn_tensor_count(const tn_tensor *tensor, int64_t *out);
 tn_number tn_tensor_at(const tn_tensor *tensor, int64_t index);
 const tn_tensor *tn_tensor_splat(tn_session *session, tn_dtype dtype, int rank, const int64_t *dims, tn_number value);
 const tn_tensor *tn_tensor_from_i64(tn_session *session, int rank, const int64_t *dims, const int64_t *values); /* copies */
+/* The tensor; a splat if it is of floats and all have the same bits, which says more to who reads it. */
+const tn_tensor *tn_tensor_as_splat(tn_session *session, const tn_tensor *tensor);
 bool tn_tensor_same(const tn_tensor *a, const tn_tensor *b);
 
 /* ---- operations ---------------------------------------------------------------------------------------------------- */

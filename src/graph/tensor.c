@@ -53,6 +53,18 @@ const tn_tensor *tn_tensor_from_i64(tn_session *session, int rank, const int64_t
     return tensor;
 }
 
+const tn_tensor *tn_tensor_as_splat(tn_session *session, const tn_tensor *tensor)
+{
+    int64_t count;
+    size_t bytes, one = (size_t)tn_dtype_bits(tensor->dtype) / 8;
+    if (tensor->splat || !tn_is_float(tensor->dtype) || !tn_tensor_count(tensor, &count) || count < 2 || !tn_dtype_bytes(tensor->dtype, count, &bytes) ||
+        memcmp(tensor->data, (const char *)tensor->data + one, bytes - one) != 0)
+        return tensor;
+    tn_tensor *same = tn_memdup(&session->arena, tensor, sizeof *tensor);
+    same->splat = true;
+    return same;
+}
+
 bool tn_tensor_same(const tn_tensor *a, const tn_tensor *b)
 {
     int64_t count;

@@ -49,21 +49,34 @@ static const char *make_view(tn_lboxes *boxes, const tn_lmap *map, const int64_t
 
 const char *tn_lboxes_begin(tn_lboxes *boxes, tn_arena *arena, const tn_lfunc *func, uint8_t *shared, const int64_t *indices)
 {
-    *boxes = (tn_lboxes){.arena = arena, .func = func, .shared = shared};
+    *boxes = (tn_lboxes){.arena = arena, .func = func, .shared = shared, .threads = tn_max(func->threads, 1) * tn_max(func->cluster, 1)};
+    boxes->meeting = TN_NEW_ARRAY(arena, uint8_t, (size_t)boxes->threads);
     boxes->view = TN_NEW_ARRAY(arena, tn_lview, func->maps.len + 1);
-    boxes->group = TN_NEW_ARRAY(arena, int64_t, (size_t)tn_max(func->threads, 1));
+    boxes->group = TN_NEW_ARRAY(arena, int64_t, (size_t)boxes->threads);
     const char *fault = NULL;
     for (size_t i = 0; i < func->maps.len && !fault; i++)
         fault = make_view(boxes, &func->maps.at[i], indices, &boxes->view[i]);
     return fault;
 }
 
+enum { MEETING_AWAY, MEETING_ARRIVED, MEETING_MET };
+
+void tn_lboxes_begin_cta(tn_lboxes *boxes)
+{
+    boxes->arrived = 0;
+    memset(boxes->meeting, MEETING_AWAY, (size_t)boxes->threads);
+}
+
 const char *tn_lboxes_end(tn_lboxes *boxes)
 {
+    if (boxes->arrived && boxes->arrived < boxes->threads)
+        return tn_format(boxes->arena, "%d of %d threads of the cluster have come to cluster_arrive", boxes->arrived, boxes->threads);
     for (size_t i = 0; i < boxes->box.len; i++) {
         const tn_lbox *box = &boxes->box.at[i];
         if (box->kind == TN_BOX_LOAD)
             return tn_format(boxes->arena, "the box that thread %d loads to byte %lld of shared memory is still under way: nobody has waited for it", box->thread, (long long)box->at);
+        if (box->kind == TN_BOX_SEND)
+            return tn_format(boxes->arena, "what thread %d sends to byte %lld of shared memory is still under way: nobody has waited for it", box->thread, (long long)box->at);
         if (box->kind == TN_BOX_STORE)
             return tn_format(boxes->arena, "the box that thread %d stores from byte %lld of shared memory is still read: the thread has not waited for it", box->thread, (long long)box->at);
     }
@@ -85,10 +98,9 @@ static const tn_lview *view_of(const tn_lrun *run, int operand)
 /* What an mbarrier's bytes hold, so that one that something was written over is found. */
 static uint64_t mark_of(int64_t at) { return tn_hash_u64((uint64_t)at + 1); }
 
-/* The mbarrier of an operand; SIZE_MAX after a diagnostic. */
-static size_t barrier_of(const tn_lrun *run, int operand)
+/* The mbarrier there; SIZE_MAX after a diagnostic. */
+static size_t barrier_at(const tn_lrun *run, const uint8_t *data)
 {
-    const uint8_t *data = run->part(run->context, run->first, operand, 0, BARRIER_BYTES, TN_TOUCH_ATOMIC);
     if (!data)
         return SIZE_MAX;
     int64_t at = data - run->boxes->shared;
@@ -100,6 +112,8 @@ static size_t barrier_of(const tn_lrun *run, int operand)
     STOP(run, "thread %d: no mbarrier is at byte %lld of shared memory", run->first, (long long)at);
     return SIZE_MAX;
 }
+
+static size_t barrier_of(const tn_lrun *run, int operand) { return barrier_at(run, run->part(run->context, run->first, operand, 0, BARRIER_BYTES, TN_TOUCH_ATOMIC)); }
 
 bool tn_l_mbarrier_init(const tn_lrun *run)
 {
@@ -123,10 +137,12 @@ bool tn_l_mbarrier_init(const tn_lrun *run)
     return true;
 }
 
+static bool is_awaited(const tn_lbox *box, size_t barrier) { return (box->kind == TN_BOX_LOAD || box->kind == TN_BOX_SEND) && box->barrier == barrier; }
+
 static bool loads_to(const tn_lboxes *boxes, size_t barrier)
 {
     for (size_t i = 0; i < boxes->box.len; i++)
-        if (boxes->box.at[i].kind == TN_BOX_LOAD && boxes->box.at[i].barrier == barrier)
+        if (is_awaited(&boxes->box.at[i], barrier))
             return true;
     return false;
 }
@@ -221,15 +237,16 @@ static bool copy_rows(const tn_lrun *run, const tn_lbox *box, uint8_t *rows, boo
     return true;
 }
 
-static tn_lbox *new_box(tn_lboxes *boxes, const tn_lview *view)
+static tn_lbox *new_box(tn_lboxes *boxes, size_t bytes)
 {
-    size_t bytes = (size_t)box_bytes(view->map), i = 0;
+    size_t i = 0;
     while (i < boxes->box.len && (boxes->box.at[i].kind != TN_BOX_NONE || boxes->box.at[i].capacity < bytes))
         i++;
     if (i == boxes->box.len) {
         tn_lbox fresh = {.data = tn_alloc(boxes->arena, bytes), .capacity = bytes};
         TN_PUSH(boxes->arena, &boxes->box, fresh);
     }
+    boxes->box.at[i].bytes = (int64_t)bytes;
     return &boxes->box.at[i];
 }
 
@@ -240,7 +257,7 @@ static tn_lbox *asked_for(const tn_lrun *run, int shared, int map, tn_touch how)
     uint8_t *data = run->part(run->context, run->first, shared, 0, box_bytes(view->map), how);
     if (!data)
         return NULL;
-    tn_lbox *box = new_box(run->boxes, view);
+    tn_lbox *box = new_box(run->boxes, (size_t)box_bytes(view->map));
     box->view = view;
     box->thread = run->first;
     box->at = data - run->boxes->shared;
@@ -271,13 +288,15 @@ static bool land(const tn_lrun *run, size_t barrier)
     tn_lboxes *boxes = run->boxes;
     for (size_t i = 0; i < boxes->box.len; i++) {
         tn_lbox *box = &boxes->box.at[i];
-        if (box->kind != TN_BOX_LOAD || box->barrier != barrier)
+        if (!is_awaited(box, barrier))
             continue;
-        int64_t bytes = box_bytes(box->view->map);
+        if (box->kind == TN_BOX_LOAD)
+            permute(box, boxes->shared, box->data, true);
+        else
+            memcpy(boxes->shared + box->at, box->data, (size_t)box->bytes);
         box->kind = TN_BOX_NONE;
-        permute(box, boxes->shared, box->data, true);
-        boxes->barrier.at[barrier].bytes -= bytes;
-        if (!run->settle(run->context, box->thread, boxes->shared + box->at, bytes))
+        boxes->barrier.at[barrier].bytes -= box->bytes;
+        if (!run->settle(run->context, box->thread, boxes->shared + box->at, box->bytes))
             return false;
     }
     end_phase(boxes, barrier);
@@ -327,6 +346,51 @@ bool tn_l_mbarrier_wait(const tn_lrun *run)
     if (ok)
         run->met(run->context);
     return ok;
+}
+
+/* ---- clusters ---- */
+
+bool tn_l_cluster_arrive(const tn_lrun *run)
+{
+    tn_lboxes *boxes = run->boxes;
+    if (boxes->meeting[run->first] != MEETING_AWAY)
+        return STOP(run, "thread %d comes there twice", run->first);
+    boxes->meeting[run->first] = MEETING_ARRIVED;
+    boxes->arrived++;
+    return true;
+}
+
+bool tn_l_cluster_wait(const tn_lrun *run)
+{
+    tn_lboxes *boxes = run->boxes;
+    if (boxes->arrived < boxes->threads)
+        return STOP(run, "thread %d waits for all %d threads of the cluster, of which %d have come to cluster_arrive", run->first, boxes->threads, boxes->arrived);
+    boxes->meeting[run->first] = MEETING_MET;
+    return true;
+}
+
+bool tn_l_send(const tn_lrun *run)
+{
+    enum { SENT = 0, TO = 2, CTA = 4, BARRIER = 5, WANTED = 7 };
+    int64_t bytes = tn_l_part_bytes(&run->instruction->part[0]), cta = run->number(run->context, run->first, CTA);
+    if (!run->number(run->context, run->first, WANTED))
+        return true;
+    if (run->boxes->meeting[run->first] != MEETING_MET)
+        return STOP(run, "thread %d sends to CTA %lld of the cluster, which may not have begun: it has not come to cluster_wait", run->first, (long long)cta);
+    const uint8_t *sent = run->part(run->context, run->first, SENT, 0, bytes, TN_TOUCH_READ);
+    uint8_t *to = sent ? run->remote(run->context, run->first, TO, cta, bytes) : NULL;
+    size_t barrier = to ? barrier_at(run, run->remote(run->context, run->first, BARRIER, cta, BARRIER_BYTES)) : SIZE_MAX;
+    if (barrier == SIZE_MAX)
+        return false;
+    tn_lbox *box = new_box(run->boxes, (size_t)bytes);
+    memcpy(box->data, sent, (size_t)bytes);
+    box->kind = TN_BOX_SEND;
+    box->view = NULL;
+    box->barrier = barrier;
+    box->thread = run->first;
+    box->at = to - run->boxes->shared;
+    run->forget(run->context, box->at, bytes);
+    return true;
 }
 
 /* ---- stores ---- */

@@ -323,6 +323,12 @@ tn_lvalue *tn_l_thread(tn_lbuilder *b)
     return append_value(b, TN_L_thread, NULL, 0, tn_lscalar(TN_I64));
 }
 
+tn_lvalue *tn_l_cta(tn_lbuilder *b)
+{
+    assert(b->func->cluster);
+    return append_value(b, TN_L_cta, NULL, 0, tn_lscalar(TN_I64));
+}
+
 void tn_l_barrier(tn_lbuilder *b)
 {
     append(b, TN_L_barrier, NULL, 0);

@@ -6,6 +6,9 @@
  * here each time: a barrier that some threads miss, a lane that is not there, shared memory read before it is written, and threads that
  * touch the same memory without a barrier between them (races.h).
  *
+ * The CTAs of a cluster run in lockstep too, as one crowd, each with shared memory of its own. A barrier is for the threads of one; what two of them touch of global memory
+ * has no order at all. What they send each other is there when somebody waits for it, as what copies bring (boxes.h).
+ *
  * The blocks of `roles` run each in lockstep, an instance of the first one by itself, and take turns: the second block goes as far as it can, to a wait for an
  * mbarrier that can't end, then the first one, and so on until all are through or none can go on. A kernel with roles, and a persistent one, is one CTA that walks all
  * programs, so that what one program leaves in shared memory meets the next. A wait for an mbarrier counts as a barrier for all threads: what races across one is not found. */
@@ -38,8 +41,10 @@ typedef struct machine {
     cell *cells; /* by value id */
     const tn_lop *op;
     uint64_t steps;
-    int threads, thread; /* how many; the one whose turn it is */
-    int together;        /* how many a barrier is for */
+    int threads, thread; /* how many, of all CTAs of a cluster one after another; the one whose turn it is */
+    int cta_threads;     /* of one CTA */
+    int together;        /* how many a barrier is for, in each CTA */
+    size_t shared_bytes; /* from one CTA's shared memory to the next one's */
     uint8_t *shared;
     tn_races *races;
     tn_lcopies *copies; /* by thread */
@@ -49,10 +54,12 @@ typedef struct machine {
     tn_status status;
 } machine;
 
+enum { MOST_THREADS = TN_MOST_THREADS * TN_MOST_CLUSTER };
+
 /* The threads that are active, in order. */
 typedef struct crowd {
     int n;
-    uint16_t thread[TN_MOST_THREADS];
+    uint16_t thread[MOST_THREADS];
 } crowd;
 
 #define STOP(m, status, ...) stop((m), (status), tn_format(tn_l_arena((m)->func), __VA_ARGS__))
@@ -84,7 +91,7 @@ static tn_number *result_lanes(machine *m, const tn_lvalue *v)
 static place *place_of(machine *m, const tn_lvalue *buffer)
 {
     cell *c = &m->cells[buffer->id];
-    return c->places + (c->own ? m->thread : 0);
+    return c->places + (c->own ? m->thread : buffer->type.space == TN_SPACE_SHARED ? m->thread / m->cta_threads : 0);
 }
 
 /* ---- values ---- */
@@ -109,7 +116,7 @@ static bool run_intrinsic(machine *m, tn_number *out)
         tn_number operands[3];
         for (int i = 0; i < op->noperands && i < 3; i++)
             operands[i] = lanes_of(m, op->operand[i])[l];
-        if (!tn_l_gpu_eval(op->name, operands, op->noperands, &out[l]) && !tn_l_cpu_eval(op->name, operands, op->noperands, &out[l]))
+        if (!tn_l_gpu_eval(op->name, operands, op->noperands, &out[l]))
             return false;
     }
     return true;
@@ -343,9 +350,11 @@ static void run_alloc_shared(machine *m)
 {
     const tn_lop *op = m->op;
     cell *c = &m->cells[op->result->id];
+    int ctas = m->threads / m->cta_threads;
     if (!c->places) {
-        c->places = TN_NEW(m->arena, place);
-        *c->places = (place){.data = m->shared + op->at, .elements = op->size};
+        c->places = TN_NEW_ARRAY(m->arena, place, (size_t)ctas);
+        for (int cta = 0; cta < ctas; cta++)
+            c->places[cta] = (place){.data = m->shared + (size_t)cta * m->shared_bytes + op->at, .elements = op->size};
     }
 }
 
@@ -381,8 +390,13 @@ static bool run_alloc(machine *m)
 
 static bool run_barrier(machine *m, const crowd *active)
 {
-    if (active->n < m->together)
-        return STOP(m, TN_INVALID, "%d of %d threads reach it", active->n, m->together);
+    for (int i = 0, n; i < active->n; i += n) {
+        int cta = active->thread[i] / m->cta_threads;
+        for (n = 0; i + n < active->n && active->thread[i + n] / m->cta_threads == cta; n++)
+            ;
+        if (n < m->together)
+            return STOP(m, TN_INVALID, "%d of %d threads reach it", n, m->together);
+    }
     tn_races_barrier(m->races);
     return true;
 }
@@ -391,7 +405,7 @@ static bool run_barrier(machine *m, const crowd *active)
 static bool run_warp_op(machine *m, const crowd *active)
 {
     const tn_lop *op = m->op;
-    bool on[TN_MOST_THREADS] = {false};
+    bool on[MOST_THREADS] = {false};
     for (int i = 0; i < active->n; i++)
         on[active->thread[i]] = true;
     for (int i = 0; i < active->n; i++) {
@@ -451,6 +465,21 @@ static int64_t number_of(void *context, int thread, int operand)
     return index_of(m, m->op->operand[operand]);
 }
 
+/* The same part as the thread has of the memory of another CTA of the cluster; nobody touches it yet. */
+static uint8_t *remote_of(void *context, int thread, int operand, int64_t cta, int64_t bytes)
+{
+    machine *m = context;
+    const tn_lvalue *buffer = m->op->operand[operand];
+    m->thread = thread;
+    int64_t size = tn_dtype_bits(buffer->type.dtype) / 8, at = index_of(m, m->op->operand[operand + 1]), ctas = m->threads / m->cta_threads;
+    const place *all = m->cells[buffer->id].places;
+    if (cta >= 0 && cta < ctas && at >= 0 && at * size + bytes <= all->elements * size)
+        return all[cta].data + at * size;
+    STOP(m, TN_INVALID, "thread %d: element %lld of a buffer of %lld in the CTA of number %lld, of %lld", thread, (long long)at, (long long)all->elements, (long long)cta,
+         (long long)ctas);
+    return NULL;
+}
+
 static bool settle_copy(void *context, int thread, const uint8_t *to, int64_t bytes)
 {
     machine *m = context;
@@ -475,7 +504,7 @@ static tn_lturn yield_turn(void *context);
 static bool run_machine(machine *m, const crowd *active)
 {
     tn_lrun run = {.op = m->op, .instruction = tn_l_instruction(m->op->name), .arena = m->arena, .copies = m->copies, .boxes = m->boxes, .role = role_of(m), .context = m,
-                   .part = part_of, .number = number_of, .settle = settle_copy, .global = global_of, .forget = forget_bytes, .met = has_met, .yield = yield_turn,
+                   .part = part_of, .remote = remote_of, .number = number_of, .settle = settle_copy, .global = global_of, .forget = forget_bytes, .met = has_met, .yield = yield_turn,
                    .stop = stop_machine};
     int together = run.instruction->threads;
     for (int i = 0; i < active->n; i += together) {
@@ -501,6 +530,7 @@ static void begin_cta(machine *m)
     tn_races_new_cta(m->races);
     if (m->races->bytes)
         memset(m->shared, 0xff, m->races->bytes);
+    tn_lboxes_begin_cta(m->boxes);
 }
 
 /* ---- control ---- */
@@ -805,7 +835,10 @@ static bool run_op(machine *m)
     case TN_L_cas:
         return run_atomic(m, out);
     case TN_L_thread:
-        out->i = m->thread;
+        out->i = m->thread % m->cta_threads;
+        return true;
+    case TN_L_cta:
+        out->i = m->thread / m->cta_threads;
         return true;
     case TN_L_address:
         run_address(m, out);
@@ -884,13 +917,15 @@ tn_status tn_loop_interpret(const tn_lfunc *func, const tn_loop_arg *buffers, co
     tn_arena arena = {.on_oom = func->session->arena.on_oom};
     tn_races races;
     tn_lboxes boxes;
-    int threads = tn_max(func->threads, 1);
-    machine m = {.func = func, .arena = &arena, .threads = threads, .together = threads, .races = &races, .boxes = &boxes, .op = func->body->first};
+    int threads = tn_max(func->threads, 1), ctas = tn_max(func->cluster, 1);
+    machine m = {.func = func, .arena = &arena, .threads = threads * ctas, .cta_threads = threads, .together = threads, .races = &races, .boxes = &boxes, .op = func->body->first};
     m.one_cta = func->persistent || has_roles(func->body);
     m.cells = TN_NEW_ARRAY(&arena, cell, func->next_id);
-    size_t bytes = (size_t)tn_loop_shared_bytes(func);
+    enum { APART = 1024 /* boxes lie at multiples of it */ };
+    m.shared_bytes = ((size_t)tn_loop_shared_bytes(func) + APART - 1) / APART * APART;
+    size_t bytes = m.shared_bytes * (size_t)ctas;
     m.shared = tn_alloc(&arena, bytes + 1);
-    tn_races_begin(&races, &arena, bytes);
+    tn_races_begin(&races, &arena, bytes, func->cluster ? threads : 0);
     m.copies = TN_NEW_ARRAY(&arena, tn_lcopies, (size_t)m.threads);
     const char *fault = tn_lboxes_begin(&boxes, &arena, func, m.shared, indices);
     for (size_t i = 0; i < func->params.len; i++)

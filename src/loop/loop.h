@@ -24,6 +24,9 @@
  *     %y = load %s[%u] : f32
  *     %z = lane_xor %y, 16 : f32              what the lane whose number differs in bit 4 has; all 32 lanes of the warp must run it
  *
+ * With `threads N cluster M` M CTAs, which the machine runs side by side, share each part of the grid, and `cta` tells them apart. Each has shared memory of its
+ * own; into that of the others it gets by `machine` instructions alone, which fill it as copies do: @send_4 and @send_8.
+ *
  *     machine @mma_m16n8k16_bf16 %acc[%0], %a[%1], %b[%2]     an instruction of GPUs, on parts of `reg` and shared buffers; loop/machine.def says which
  *
  *     map %t: bf16 of %x at 0 sizes (k, m) strides (k) box (64, 128) swizzle 128     first of all in a kernel: a view of %x that the machine copies boxes of (tn_lmap)
@@ -132,6 +135,7 @@ typedef struct tn_lfunc {
     int nbuffers;
     bool overlap; /* the buffers may overlap in memory in any way: what is written may be any of them, so that none is readonly */
     int threads;  /* of a CTA, on a GPU; 0: one worker runs it alone */
+    int cluster;    /* on a GPU: CTAs that work on each program together; printed `cluster N` behind `threads`. 0: one */
     int persistent; /* on a GPU: a launch has at most so many CTAs for each processor, which walk the programs; printed `persistent N` behind `threads`. 0: one for each program */
     int resident; /* on a GPU: CTAs that a processor is to hold at once, which bounds the registers of a thread; printed `resident N` behind `persistent`. 0: the assembler chooses */
     TN_VEC(tn_lmap) maps;
@@ -141,6 +145,7 @@ typedef struct tn_lfunc {
 } tn_lfunc;
 
 enum { TN_MOST_THREADS = 1024 /* of a CTA */, TN_WARP = 32 /* lanes of a warp */, TN_MOST_PERSISTENT = 64 /* CTAs for each processor */, TN_MOST_RESIDENT = 32,
+       TN_MOST_CLUSTER = 8 /* CTAs of one, that all machines with clusters have */,
        TN_MOST_INSTANCES = 8 /* of a block of roles: PTX has 16 barriers */ };
 
 const char *tn_lop_name(tn_lopcode code);
@@ -195,6 +200,7 @@ tn_lvalue *tn_l_atomic_load(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset
 /* Stores `value` where memory holds the bits of `expected`. */
 tn_lvalue *tn_l_cas(tn_lbuilder *b, tn_lvalue *buffer, tn_lvalue *offset, tn_lvalue *expected, tn_lvalue *value, tn_lvalue *mask);
 tn_lvalue *tn_l_thread(tn_lbuilder *b);
+tn_lvalue *tn_l_cta(tn_lbuilder *b);
 void tn_l_barrier(tn_lbuilder *b);
 /* Instructions of the machine on scalars, "=f,f,f\nadd.f32 $0, $1, $2;": constraints of the result and the operands, then text. */
 tn_lvalue *tn_l_asm(tn_lbuilder *b, const char *text, tn_lvalue *const *operands, int n, tn_dtype result);
@@ -276,7 +282,6 @@ typedef struct tn_vector_spec {
     bool f8;             /* casts between f32 and f8 are instructions */
     int most_lanes;      /* a GPU: a vector is no register but elements that one thread has side by side, so that a loop of a constant number of iterations, a power
                             of two up to this, becomes vectors of exactly that many, under any mask; the emitter cuts accesses into what an instruction takes. 0: a CPU */
-    bool scale;          /* x 2^floor(y), rounded once, is an instruction (vscalefps) */
 } tn_vector_spec;
 typedef struct tn_pass_options {
     tn_vector_spec vector;
@@ -297,8 +302,6 @@ tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options);
 tn_status tn_loop_tile(tn_lfunc *func, const char *index, int64_t factor);
 tn_status tn_loop_interchange(tn_lfunc *func, const char *outer, const char *inner);
 
-/* A row of target/cpu/intrinsics.def whose lanes are each by themselves, on one lane of f32; false: it is none. */
-bool tn_l_cpu_eval(const char *name, const tn_number *operands, int n, tn_number *result);
 /* A row of gpu_functions.def on one lane of f32; false: there is none with that name and number of operands. */
 bool tn_l_gpu_eval(const char *name, const tn_number *operands, int n, tn_number *result);
 

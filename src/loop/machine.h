@@ -34,6 +34,8 @@ typedef struct tn_lrun {
     void *context;
     /* `bytes` of a part as the thread sees it, `skip` bytes behind its offset, checked and noted as touched; NULL after a diagnostic. */
     uint8_t *(*part)(void *context, int thread, int operand, int64_t skip, int64_t bytes, tn_touch how);
+    /* The same part in the shared memory of CTA `cta` of the cluster, neither noted as touched nor moved. */
+    uint8_t *(*remote)(void *context, int thread, int operand, int64_t cta, int64_t bytes);
     int64_t (*number)(void *context, int thread, int operand);
     bool (*settle)(void *context, int thread, const uint8_t *to, int64_t bytes); /* the thread writes there now; false after a diagnostic */
     /* n elements of a kernel's buffer, checked and noted as touched; NULL after a diagnostic. */

@@ -1,6 +1,6 @@
 /* Reads the text form of the Loop IR back (print.c writes it).
  *
- *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number ["persistent" number] ["resident" number]] "{" {map} {operation} "}"
+ *     function  = "kernel" "@" name "(" [parameter {"," parameter}] ")" ["overlap"] ["threads" number ["cluster" number] ["persistent" number] ["resident" number]] "{" {map} {operation} "}"
  *     parameter = "%" name ":" type ["readonly"] ["align" integer] | "%" name ":" "index" ["of" dtype] ["multiple" integer]
  *     map       = "map" "%" name ":" dtype "of" "%" name "at" dim "sizes" "(" dim {"," dim} ")" ["strides" "(" dim {"," dim} ")"]
  *                 "box" "(" integer {"," integer} ")" ["swizzle" integer]        dim: as the graph IR writes them, on a line
@@ -702,6 +702,10 @@ static bool parse_function(parser *p)
     if (accept(p, "threads") && (!integer(p, &threads) || threads < 1 || threads > TN_MOST_THREADS))
         return FAIL(p, "a kernel has 1 to %d threads, found %lld", TN_MOST_THREADS, (long long)threads);
     p->func->threads = (int)threads;
+    int64_t cluster = 0;
+    if (threads && accept(p, "cluster") && (!integer(p, &cluster) || cluster < 2 || cluster > TN_MOST_CLUSTER || cluster & (cluster - 1)))
+        return FAIL(p, "a cluster has 2, 4 or %d blocks, found %lld", TN_MOST_CLUSTER, (long long)cluster);
+    p->func->cluster = (int)cluster;
     int64_t persistent = 0;
     if (threads && accept(p, "persistent") && (!integer(p, &persistent) || persistent < 1 || persistent > TN_MOST_PERSISTENT))
         return FAIL(p, "a persistent kernel has 1 to %d blocks for each processor, found %lld", TN_MOST_PERSISTENT, (long long)persistent);

@@ -368,6 +368,8 @@ void tn_text_lfunc(tn_text *text, const tn_lfunc *func)
     tn_text_add(text, func->overlap ? ") overlap" : ")");
     if (func->threads)
         tn_text_add(text, " threads %d", func->threads);
+    if (func->cluster)
+        tn_text_add(text, " cluster %d", func->cluster);
     if (func->persistent)
         tn_text_add(text, " persistent %d", func->persistent);
     if (func->resident)

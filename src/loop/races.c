@@ -1,8 +1,8 @@
 #include "loop/races.h"
 
-void tn_races_begin(tn_races *races, tn_arena *arena, size_t shared_bytes)
+void tn_races_begin(tn_races *races, tn_arena *arena, size_t shared_bytes, int cluster_threads)
 {
-    *races = (tn_races){.arena = arena, .epoch = 1, .bytes = shared_bytes, .global = {.arena = arena}};
+    *races = (tn_races){.arena = arena, .epoch = 1, .bytes = shared_bytes, .cluster_threads = cluster_threads, .global = {.arena = arena}};
     if (shared_bytes)
         races->shared = TN_NEW_ARRAY(arena, tn_touched, shared_bytes);
 }
@@ -40,13 +40,14 @@ static int another(const tn_races *races, const tn_toucher *by, int thread)
     return by->thread != thread ? by->thread : by->other;
 }
 
+static const bool races_with[3][3] = {
+    [TN_TOUCH_READ] = {[TN_TOUCH_WRITE] = true, [TN_TOUCH_ATOMIC] = true},
+    [TN_TOUCH_WRITE] = {true, true, true},
+    [TN_TOUCH_ATOMIC] = {[TN_TOUCH_READ] = true, [TN_TOUCH_WRITE] = true},
+};
+
 static int touch(const tn_races *races, tn_touched *t, int thread, tn_touch how)
 {
-    static const bool races_with[3][3] = {
-        [TN_TOUCH_READ] = {[TN_TOUCH_WRITE] = true, [TN_TOUCH_ATOMIC] = true},
-        [TN_TOUCH_WRITE] = {true, true, true},
-        [TN_TOUCH_ATOMIC] = {[TN_TOUCH_READ] = true, [TN_TOUCH_WRITE] = true},
-    };
     for (int k = 0; k < 3; k++) {
         int other = races_with[how][k] ? another(races, &t->by[k], thread) : -1;
         if (other >= 0)
@@ -70,10 +71,23 @@ int tn_races_shared(tn_races *races, size_t byte, size_t n, int thread, tn_touch
     return other;
 }
 
+/* The first thread of another CTA of the cluster that touched it in this program, or -1. */
+static int another_cta(const tn_races *races, tn_touched *t, int thread, tn_touch how)
+{
+    unsigned cta = (unsigned)(thread / races->cluster_threads), others = 0;
+    if (t->program != races->cta)
+        *t = (tn_touched){.program = races->cta};
+    for (int k = 0; k < 3; k++)
+        others |= races_with[how][k] ? t->ctas[k] & ~(1u << cta) : 0;
+    t->ctas[how] |= (uint8_t)(1u << cta);
+    return others ? __builtin_ctz(others) * races->cluster_threads : -1;
+}
+
 int tn_races_global(tn_races *races, uintptr_t address, int thread, tn_touch how)
 {
     void **cell = tn_map_at(&races->global, (uint64_t)address);
     if (!*cell)
         *cell = TN_NEW(races->arena, tn_touched);
-    return touch(races, *cell, thread, how);
+    int other = races->cluster_threads ? another_cta(races, *cell, thread, how) : -1;
+    return other >= 0 ? other : touch(races, *cell, thread, how);
 }

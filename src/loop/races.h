@@ -14,6 +14,8 @@ typedef struct tn_toucher {
 
 typedef struct tn_touched {
     tn_toucher by[3]; /* tn_touch */
+    uint8_t ctas[3];  /* of a cluster, that touched it in `program`: bits */
+    uint32_t program;
     uint32_t written; /* the CTA that wrote it, counted from 1 */
 } tn_touched;
 
@@ -21,11 +23,12 @@ typedef struct tn_races {
     tn_arena *arena;
     uint32_t epoch, cta; /* from 1 on */
     size_t bytes;        /* of shared memory */
+    int cluster_threads; /* of each CTA of a cluster, whom no barrier orders; 0: there is one CTA */
     tn_touched *shared;  /* one a byte */
     tn_map global;       /* tn_touched by address */
 } tn_races;
 
-void tn_races_begin(tn_races *races, tn_arena *arena, size_t shared_bytes);
+void tn_races_begin(tn_races *races, tn_arena *arena, size_t shared_bytes, int cluster_threads);
 void tn_races_barrier(tn_races *races);
 void tn_races_new_cta(tn_races *races); /* shared memory is unwritten again */
 void tn_races_forget(tn_races *races, size_t byte, size_t n); /* these bytes of it are */

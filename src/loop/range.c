@@ -133,6 +133,8 @@ static tn_lrange of_definition(tn_map *memo, const tn_lvalue *v, tn_lrange whole
         return range_at(memo, op->operand[0], depth);
     case TN_L_thread:
         return (tn_lrange){0, TN_MOST_THREADS - 1};
+    case TN_L_cta:
+        return (tn_lrange){0, TN_MOST_CLUSTER - 1};
     case TN_L_address:
         return (tn_lrange){0, INT64_MAX - 1};
     case TN_L_iota:

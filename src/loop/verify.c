@@ -170,6 +170,11 @@ static bool check_thread(verifier *v)
     return (v->func->threads || BAD(v, "L3: is for a kernel with `threads`")) && check_result(v, tn_lscalar(TN_I64));
 }
 
+static bool check_cta(verifier *v)
+{
+    return (v->func->cluster || BAD(v, "L3: is for a kernel with `cluster`")) && check_result(v, tn_lscalar(TN_I64));
+}
+
 static bool check_barrier(verifier *v)
 {
     return v->func->threads || BAD(v, "L3: is for a kernel with `threads`");
@@ -422,6 +427,8 @@ static bool check_kind(verifier *v)
         return check_memory(v);
     case TN_L_thread:
         return check_thread(v);
+    case TN_L_cta:
+        return check_cta(v);
     case TN_L_barrier:
     case TN_L_fence:
         return check_barrier(v);

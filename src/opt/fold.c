@@ -201,7 +201,7 @@ static bool fold_small(rewriter *rw, tn_op *op)
         return rw_decline(rw, op, "it takes too many steps, or fails on these operands");
     left->bytes -= bytes;
     for (int i = 0; i < op->nresults; i++)
-        constants[i] = tn_constant(&rw->b, results[i]);
+        constants[i] = tn_constant(&rw->b, tn_tensor_as_splat(rw->session, results[i]));
     return rw_replace_all(rw, op, constants);
 }
 

@@ -262,6 +262,7 @@ static void put_record(tn_text *text, const tn_code *code, tn_loc base)
     put_number(text, code->traps);
     put_number(text, code->threads);
     put_number(text, code->shared);
+    put_number(text, code->cluster);
     put_number(text, code->persistent);
     put_number(text, code->nmaps);
     for (int i = 0; i < code->nmaps; i++)
@@ -361,6 +362,7 @@ static bool get_record(reader *r, tn_loc base, tn_code *code)
     code->traps = get_number(r, 0, 1);
     code->threads = (int)get_number(r, 0, TN_MOST_THREADS);
     code->shared = get_number(r, 0, INT32_MAX);
+    code->cluster = (int)get_number(r, 0, TN_MOST_CLUSTER);
     code->persistent = (int)get_number(r, 0, TN_MOST_PERSISTENT);
     code->nmaps = (int)get_number(r, 0, code->threads ? TN_MOST_MAPS : 0);
     tn_code_map *maps = TN_NEW_ARRAY(r->arena, tn_code_map, (size_t)code->nmaps + 1);

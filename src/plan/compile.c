@@ -60,7 +60,7 @@ tn_status tn_plan_lower_kernel(tn_session *session, const tn_exec_options *optio
     TN_TRY(tn_loop_run_passes(loop, default_passes(options), &pass, options->verify, options->print_after));
     *out = (tn_exec_kernel){.tile = tile, .loop = loop, .symbol = loop->name, .scratch = fixed_scratch(loop), .traps = tn_kernel_traps(loop),
                             .threads = loop->threads, .shared = tn_loop_shared_bytes(loop),
-                            .persistent = loop->persistent, .nmaps = (int)loop->maps.len, .map = tn_plan_maps(loop)};
+                            .cluster = loop->cluster, .persistent = loop->persistent, .nmaps = (int)loop->maps.len, .map = tn_plan_maps(loop)};
     out->nsizes = (int)loop->params.len - loop->nbuffers - 2; /* all but %begin, %end */
     return TN_OK;
 }

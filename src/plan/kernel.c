@@ -134,7 +134,7 @@ tn_status tn_code_compile(const tn_kernel *kernel, const tn_exec_options *option
     TN_TRY(lower(options, tile, &lowered));
     tn_lfunc *loop = (tn_lfunc *)(uintptr_t)lowered.loop;
     *out = (tn_code){.symbol = lowered.symbol, .nbuffers = loop->nbuffers, .nsizes = lowered.nsizes, .scratch = lowered.scratch, .traps = lowered.traps, .loop = loop,
-                      .persistent = lowered.persistent, .nmaps = lowered.nmaps, .map = lowered.map};
+                      .cluster = lowered.cluster, .persistent = lowered.persistent, .nmaps = lowered.nmaps, .map = lowered.map};
     out->buffer = names_of(session, loop->params.at, loop->nbuffers);
     out->size = names_of(session, loop->params.at + loop->nbuffers, lowered.nsizes);
     out->pointer_accesses = tn_tile_pointer_accesses(tile);

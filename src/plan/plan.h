@@ -39,6 +39,7 @@ typedef struct tn_exec_kernel {
     bool traps;             /* scratch begins with the line of a failed check */
     int threads;            /* of a CTA, on a GPU */
     int64_t shared;         /* bytes of its shared memory */
+    int cluster;            /* CTAs for each program; 0: one */
     int persistent;         /* CTAs for each processor; 0: one for each program */
     int nmaps;
     const tn_code_map *map; /* parameters behind all others */
@@ -190,7 +191,7 @@ typedef struct tn_code {
     tn_kernel_fn fn;
     int threads;             /* of a CTA, for a GPU; 0: for a CPU */
     int64_t shared;          /* bytes of a CTA's shared memory */
-    int persistent, nmaps;   /* as in tn_exec_kernel */
+    int cluster, persistent, nmaps; /* as in tn_exec_kernel */
     const tn_code_map *map;
     size_t cubin_bytes;
     const tn_machine *machine;

@@ -203,15 +203,18 @@ tn_status tn_gpu_arguments(const tn_gpu_entry *entry, tn_gpu_encoded *encoded, u
                            size_t error_size)
 {
     size_t n = tn_gpu_entry_values(entry);
-    int64_t most = entry->persistent ? (int64_t)entry->persistent * tn_max(entry->gpu->info.processors, 1) : INT32_MAX;
+    int64_t ctas = tn_max(entry->cluster, 1), most = entry->persistent ? (int64_t)entry->persistent * tn_max(entry->gpu->info.processors, 1) : INT32_MAX;
     if (programs > UINT32_MAX)
         return tn_launch_refuse(error, error_size, TN_USAGE, "kernel %s: a launch on a GPU has fewer than 2^32 programs, found %lld", entry->symbol, (long long)programs);
+    if (entry->cluster && programs > INT32_MAX / ctas) /* what they pass each other is there for one program */
+        return tn_launch_refuse(error, error_size, TN_USAGE, "kernel %s: a launch of clusters of %d has at most %lld programs, found %lld", entry->symbol, entry->cluster,
+                                (long long)(INT32_MAX / ctas), (long long)programs);
     values[n - 2] = 0;
     values[n - 1] = (uint64_t)programs;
     for (size_t i = 0; i < n; i++)
         params[i] = &values[i];
     for (int i = 0; i < entry->nmaps; i++)
         params[n + (size_t)i] = &maps[i];
-    *blocks = (unsigned)tn_min(programs, tn_min(most, INT32_MAX));
+    *blocks = (unsigned)tn_min(programs * ctas, tn_min(most, INT32_MAX));
     return entry->nmaps ? find_maps(&(launch){entry, values, error, error_size}, encoded, maps) : TN_OK;
 }

@@ -9,7 +9,7 @@ typedef struct tn_gpu_entry {
     const tn_gpu *gpu;
     const char *symbol;
     const char *const *buffer, *const *size; /* names; NULL among them: none */
-    int nbuffers, nsizes, nmaps, persistent;
+    int nbuffers, nsizes, nmaps, cluster, persistent;
     const tn_code_map *map;
     CUdeviceptr nowhere; /* TN_NOWHERE; 0: there are no maps */
 } tn_gpu_entry;

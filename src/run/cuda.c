@@ -264,14 +264,26 @@ tn_status tn_gpu_occupancy(tn_session *session, const tn_gpu *gpu, const tn_gpu_
     RETURN_CALL(session, gpu, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, kernel->function, threads, kernel->dynamic);
 }
 
+bool tn_cuda_launch(tn_cuda_visit *v, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream, bool early, void **params)
+{
+    tn_cuda_attribute attribute[2];
+    unsigned n = 0;
+    if (kernel->cluster)
+        attribute[n++] = (tn_cuda_attribute){.kind = LAUNCH_CLUSTER, .value = {(int)kernel->cluster, 1, 1}};
+    if (early && kernel->waits && tn_cuda.cuLaunchKernelEx)
+        attribute[n++] = (tn_cuda_attribute){.kind = LAUNCH_EARLY, .value = {1}};
+    const tn_cuda_config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, kernel->dynamic, stream, attribute, n};
+    return n ? TN_CUDA(v, cuLaunchKernelEx, &config, kernel->function, params, NULL)
+             : TN_CUDA(v, cuLaunchKernel, kernel->function, grid[0], grid[1], grid[2], block[0], block[1], block[2], kernel->dynamic, stream, params, NULL);
+}
+
 tn_status tn_gpu_launch(tn_session *session, const tn_gpu *gpu, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream, bool early,
                         void **params)
 {
-    static const tn_cuda_attribute attribute = {.kind = LAUNCH_EARLY, .value = {1}};
-    const tn_cuda_launch launch = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, kernel->dynamic, stream, &attribute, 1};
-    if (early && kernel->waits && tn_cuda.cuLaunchKernelEx)
-        RETURN_CALL(session, gpu, cuLaunchKernelEx, &launch, kernel->function, params, NULL);
-    RETURN_CALL(session, gpu, cuLaunchKernel, kernel->function, grid[0], grid[1], grid[2], block[0], block[1], block[2], kernel->dynamic, stream, params, NULL);
+    tn_cuda_visit v;
+    if (tn_cuda_enter(&v, gpu))
+        tn_cuda_launch(&v, kernel, grid, block, stream, early, params);
+    return tn_cuda_leave(session, &v);
 }
 
 /* ---- memory and streams ------------------------------------------------------------------------------------------------- */

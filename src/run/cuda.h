@@ -42,6 +42,7 @@ typedef struct tn_gpu_kernel {
     int shared_bytes;    /* a block, without `dynamic` */
     unsigned dynamic;    /* bytes of shared memory that a launch asks for */
     bool waits;          /* it begins with a wait for the kernel before it */
+    unsigned cluster;    /* blocks of a cluster, which divides the grid's; 0: none. Set by whoever loads the kernel, which is not made without */
 } tn_gpu_kernel;
 
 /* The kernel of this name, prepared for launches with `dynamic` bytes of shared memory. TN_UNSUPPORTED: a block can't have as much. */

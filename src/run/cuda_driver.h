@@ -15,18 +15,19 @@ typedef struct tn_cuda_update { /* what cuGraphExecUpdate_v2 says */
     void *node, *from;
 } tn_cuda_update;
 
-/* How a kernel is launched, and one thing more about it, of which this is used: it may begin before the kernel before it ends, which it waits for by itself. */
-enum { LAUNCH_EARLY = 6 };
+/* How a kernel is launched, and what more is said about it: how many blocks a cluster has along each dimension; it may begin before the kernel before it ends, which it waits
+ * for by itself. */
+enum { LAUNCH_CLUSTER = 4, LAUNCH_EARLY = 6 };
 typedef struct tn_cuda_attribute {
     int kind, reserved;
     _Alignas(8) int value[16];
 } tn_cuda_attribute;
-typedef struct tn_cuda_launch {
+typedef struct tn_cuda_config {
     unsigned grid[3], block[3], shared;
     CUstream stream;
     const tn_cuda_attribute *attribute;
     unsigned nattributes;
-} tn_cuda_launch;
+} tn_cuda_config;
 
 #define CUDA_CALLS(X)                                                                                                                              \
     X(cuInit, unsigned flags)                                                                                                                      \
@@ -78,7 +79,7 @@ typedef struct tn_cuda_launch {
 
 /* Younger drivers' alone: NULL where it is absent. */
 #define CUDA_NEWER_CALLS(X)                                                                                                                        \
-    X(cuLaunchKernelEx, const tn_cuda_launch *launch, CUfunction function, void **params, void **extra)                                             \
+    X(cuLaunchKernelEx, const tn_cuda_config *config, CUfunction function, void **params, void **extra)                                             \
     X(cuTensorMapEncodeTiled, struct tn_tensor_map *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides,   \
       const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside)
 
@@ -110,6 +111,8 @@ typedef struct tn_cuda_visit {
 
 /* Makes the GPU's context current. False: it can't. Ended by tn_cuda_leave or tn_cuda_leave_quietly, also then. */
 bool tn_cuda_enter(tn_cuda_visit *v, const tn_gpu *gpu);
+/* Blocks as tn_gpu_launch says, in clusters if the kernel has some, whose module only a driver with cuLaunchKernelEx loads. */
+bool tn_cuda_launch(tn_cuda_visit *v, const tn_gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], CUstream stream, bool early, void **params);
 /* Gives the thread the context back that it had; the first thing that went wrong becomes a diagnostic. */
 tn_status tn_cuda_leave(tn_session *session, tn_cuda_visit *v);
 void tn_cuda_leave_quietly(tn_cuda_visit *v);

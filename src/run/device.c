@@ -19,7 +19,7 @@ static tn_gpu_entry entry_of(tn_session *session, const tn_gpu *gpu, const tn_ex
     const tn_lfunc *loop = kernel->loop;
     tn_lvalue *const *params = loop->params.at;
     return (tn_gpu_entry){gpu, kernel->symbol, names_of(session, params, loop->nbuffers), names_of(session, params + loop->nbuffers, kernel->nsizes),
-                          loop->nbuffers, kernel->nsizes, kernel->nmaps, kernel->persistent, kernel->map, 0};
+                          loop->nbuffers, kernel->nsizes, kernel->nmaps, kernel->cluster, kernel->persistent, kernel->map, 0};
 }
 
 static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_exec_gpu *g)
@@ -39,6 +39,7 @@ static tn_status load_code(tn_session *session, const tn_exec *exec, struct tn_e
             return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel @%s wants %lld bytes of shared memory", kernel->symbol, (long long)kernel->shared);
         TN_TRY(tn_gpu_function(session, g->gpu, g->module[kernel->image], kernel->symbol, (unsigned)kernel->shared, &g->kernel[k]));
         g->kernel[k].waits = waits[kernel->image];
+        g->kernel[k].cluster = (unsigned)kernel->cluster;
         g->entry[k] = entry_of(session, g->gpu, kernel);
         TN_TRY(tn_gpu_entry_prepare(session, g->module[kernel->image], &g->entry[k]));
     }

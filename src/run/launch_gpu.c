@@ -30,6 +30,7 @@ static tn_status prepare(tn_session *session, tn_gpu_launcher *l)
     TN_TRY(tn_gpu_open(session, l->device, &l->gpu));
     TN_TRY(tn_gpu_load_either(session, &l->gpu, tn_code_cubin(l->code), tn_code_ptx(l->code), &l->module));
     TN_TRY(tn_gpu_function(session, &l->gpu, l->module, l->code->symbol, (unsigned)l->code->shared, &l->function));
+    l->function.cluster = (unsigned)l->code->cluster;
     if (l->code->threads > l->function.most_threads)
         return tn_error(session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: %d threads of %d registers are more than a block of %s can have (%d); fewer warps may do", l->code->symbol,
                         l->code->threads, l->function.registers, l->gpu.info.name, l->function.most_threads);
@@ -42,7 +43,7 @@ tn_status tn_gpu_launcher_new(tn_session *session, const tn_code *code, const tn
 {
     tn_gpu_launcher *l = TN_NEW(&session->arena, tn_gpu_launcher);
     *l = (tn_gpu_launcher){.code = code, .kernel = kernel, .missing = missing, .device = device};
-    l->entry = (tn_gpu_entry){&l->gpu, code->symbol, code->buffer, code->size, code->nbuffers, code->nsizes, code->nmaps, code->persistent, code->map, 0};
+    l->entry = (tn_gpu_entry){&l->gpu, code->symbol, code->buffer, code->size, code->nbuffers, code->nsizes, code->nmaps, code->cluster, code->persistent, code->map, 0};
     l->encoded = tn_gpu_encoded_new(&session->arena, &l->entry);
     TN_TRY(tn_launch_map_new(session, code, values, nvalues, &l->map));
     tn_status status = missing ? TN_OK : prepare(session, l);
@@ -118,7 +119,7 @@ static tn_status start(const tn_gpu_launcher *l, uint64_t *packed, int64_t progr
     int foreign = -1;
     TN_TRY(tn_gpu_arguments(&l->entry, l->encoded, packed, programs, maps, params, &blocks, error, size));
     if (tn_cuda_enter(&v, &l->gpu) && (foreign = foreign_buffer(l, packed)) < 0)
-        TN_CUDA(&v, cuLaunchKernel, l->function.function, blocks, 1, 1, (unsigned)l->code->threads, 1, 1, l->function.dynamic, stream, params, NULL);
+        tn_cuda_launch(&v, &l->function, (unsigned[]){blocks, 1, 1}, (unsigned[]){(unsigned)l->code->threads, 1, 1}, stream, false, params);
     tn_cuda_leave_quietly(&v);
     if (foreign >= 0)
         return tn_launch_refuse(error, size, TN_USAGE, "%s: expected an address in memory of GPU %d, found %#llx, which it can't use", l->code->buffer[foreign], l->device,

@@ -44,6 +44,9 @@ tn_status tn_cpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
 /* There are threads (func->threads) that run a program together, and fewer than 2^32 programs. */
 tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine *machine, tn_lfunc **out);
 
+/* How many CTAs had better share each program of a kernel, whose tiles have their sizes, as a cluster: it keeps rows of which a processor had one under way else. */
+int tn_gpu_cluster(tn_session *session, const tn_kernel *kernel, const tn_machine *machine);
+
 /* ---- LLVM (src/target/llvm) -------------------------------------------------------------------------------------------- */
 /* What a compiled kernel looks like in C. buffers: one pointer a buffer parameter; sizes: one a size parameter; [begin, end): the part of
  * the flattened grid; scratch: tn_kernel_scratch bytes, aligned 64, private to the caller. */

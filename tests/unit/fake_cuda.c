@@ -100,6 +100,29 @@ static int launch(void *function, unsigned grid, unsigned threads, void *handle,
     return 0;
 }
 
+struct launch_config {
+    unsigned number[7]; /* blocks, threads, shared memory */
+    void *stream;
+    const int (*attribute)[18]; /* the kind first, from the third number on the value */
+    unsigned nattributes;
+};
+
+/* Clusters of blocks, which divide the grid; a kernel that may begin early. */
+static int note_attributes(const struct launch_config *l)
+{
+    fake_cuda.cluster = 0;
+    for (unsigned i = 0; i < l->nattributes; i++) {
+        const int *a = l->attribute[i];
+        if (a[0] == 6 && a[2] == 1)
+            fake_cuda.early++;
+        else if (a[0] == 4 && a[2] > 0 && a[3] == 1 && a[4] == 1 && l->number[0] % (unsigned)a[2] == 0)
+            fake_cuda.cluster = (unsigned)a[2];
+        else
+            return 0;
+    }
+    return l->nattributes > 0;
+}
+
 /* The driver's limits, as its documentation has them. */
 static int encode(unsigned char *out, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                   const int rest[4])
@@ -299,13 +322,7 @@ CALL(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *opt
     return 218; } fake_cuda.image = image; *module = &fake_cuda; fake_cuda.modules++)
 CALL(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra),
      NEEDS_CONTEXT; if (extra) return 1; fake_cuda.launches++; fake_cuda.stream = s;
-     memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch); return launch(function, gx, bx, s, params))
-typedef struct early_launch {
-    unsigned number[7];
-    void *stream;
-    const int *attribute;
-    unsigned nattributes;
-} early_launch;
-CALL(cuLaunchKernelEx, (const early_launch *l, void *function, void **params, void **extra), NEEDS_CONTEXT; if (extra || l->nattributes != 1 || l->attribute[0] != 6 || l->attribute[2] != 1) return 1;
-     fake_cuda.launches++; fake_cuda.early++; fake_cuda.stream = l->stream; memcpy(fake_cuda.launch, l->number, sizeof fake_cuda.launch);
+     fake_cuda.cluster = 0; memcpy(fake_cuda.launch, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, sizeof fake_cuda.launch); return launch(function, gx, bx, s, params))
+CALL(cuLaunchKernelEx, (const struct launch_config *l, void *function, void **params, void **extra), NEEDS_CONTEXT; if (extra || !note_attributes(l)) return 1;
+     fake_cuda.launches++; fake_cuda.stream = l->stream; memcpy(fake_cuda.launch, l->number, sizeof fake_cuda.launch);
      return launch(function, l->number[0], l->number[3], l->stream, params))

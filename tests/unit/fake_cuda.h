@@ -33,7 +33,7 @@ typedef struct fake_state {
     unsigned long long foreign; /* an address that the GPU can't use; 0: it can use all */
     int64_t trapped;     /* the variable tn_trapped of every module */
     void *stream;        /* of the last launch */
-    unsigned launch[7];
+    unsigned launch[7], cluster; /* its blocks, threads, shared memory; blocks of a cluster, 0: none */
     fake_kernel kernel[FAKE_KERNELS];
     int nkernels;
     int early;           /* launches that need not wait for the kernel before */

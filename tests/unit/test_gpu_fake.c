@@ -86,6 +86,13 @@ static void use(void **state)
     assert_true(f.most_threads == 100 && f.shared_bytes == 101 && f.local_bytes == 103 && f.registers == 104);
     assert_int_equal(tn_gpu_launch(s, &gpu, &f, (unsigned[]){1, 2, 3}, (unsigned[]){4, 5, 6}, NULL, false, NULL), TN_OK);
     assert_memory_equal(fake->launch, ((unsigned[]){1, 2, 3, 4, 5, 6, 7}), sizeof fake->launch);
+    assert_int_equal(fake->cluster, 0);
+    f.cluster = 4;
+    assert_int_equal(tn_gpu_launch(s, &gpu, &f, (unsigned[]){8, 2, 3}, (unsigned[]){4, 5, 6}, NULL, false, NULL), TN_OK);
+    assert_memory_equal(fake->launch, ((unsigned[]){8, 2, 3, 4, 5, 6, 7}), sizeof fake->launch);
+    assert_int_equal(fake->cluster, 4);
+    assert_int_equal(tn_gpu_launch(s, &gpu, &f, (unsigned[]){6, 2, 3}, (unsigned[]){4, 5, 6}, NULL, false, NULL), TN_INVALID);
+    assert_string_equal(last_message(s), "cuLaunchKernelEx failed: FAKE_ERROR (went wrong)");
 
     CUstream stream;
     CUdeviceptr memory, empty;

@@ -201,7 +201,7 @@ static void blocked(void **state)
     assert_false(tn_layout_blocked(TILE(17, 4), order, 1, 4, &l)); /* r > 15 */
     assert_false(tn_layout_blocked(TILE(0, 4), order, 1, 4, &l));
     assert_false(tn_layout_blocked(TILE(4, 4), order, 3, 4, &l));
-    assert_false(tn_layout_blocked(TILE(4, 4), order, 4, 64, &l));
+    assert_false(tn_layout_blocked(TILE(4, 4), order, 4, 512, &l));
     assert_false(tn_layout_blocked(TILE(1024, 1024), order, 4, 4, &l));
     assert_true(tn_layout_blocked(TILE(1024, 1024), order, 4, 32, &l));
     assert_int_equal(tn_layout_regs(&l), 1024);
@@ -267,7 +267,7 @@ static void fragments(void **state)
     tn_layout l;
     assert_false(tn_layout_mma_acc(TILE(8, 8), 1, 1, &l));
     assert_false(tn_layout_mma_acc(TILE(16), 1, 1, &l));
-    assert_false(tn_layout_mma_acc(TILE(16, 8), 8, 8, &l));
+    assert_false(tn_layout_mma_acc(TILE(16, 8), 16, 32, &l));
     assert_true(tn_layout_mma_acc(TILE(16, 8), 4, 1, &l));
     assert_int_equal(check_layout(&l), 4);
     assert_int_equal(tn_layout_replicas(&l).warp, 3);

@@ -373,6 +373,13 @@ static void code_keeps_its_maps(void **state)
     maps[1] = good;
     assert_true(kept(&k, folder, "bad", &found));
     tn_code_free(&found);
+    k.code->cluster = TN_MOST_CLUSTER;
+    assert_true(kept(&k, folder, "cluster", &found));
+    assert_int_equal(found.cluster, TN_MOST_CLUSTER);
+    tn_code_free(&found);
+    k.code->cluster = TN_MOST_CLUSTER + 1;
+    assert_false(kept(&k, folder, "bad", &found));
+    k.code->cluster = 0;
     k.code->persistent = TN_MOST_PERSISTENT + 1;
     assert_false(kept(&k, folder, "bad", &found));
     k.code->persistent = 0;

@@ -24,6 +24,7 @@ typedef struct variant {
     setting set[TEST_KNOBS];
     setting alias[TEST_KNOBS]; /* "y x" 3: y starts at element 3 of x, in the same memory (one element type) */
     const char *gpu;           /* machine; NULL: sm_90a */
+    int cluster;               /* CTAs of a cluster there; 0: one */
     double slack;              /* factor of the tolerance of floats; 0: 1 */
 } variant;
 
@@ -318,6 +319,8 @@ static inline tn_status check_gpu_kernel(const char *text, const variant *v, int
     const tn_pass_options options = {.vector = gpu->vector};
     tn_lfunc *func = NULL;
     tn_schedule_set(kernel, "", "warps", warps);
+    if (v->cluster)
+        tn_schedule_set(kernel, "", "cluster", v->cluster);
     tn_status status = tn_gpu_lower(session, kernel, gpu, &func);
     if (status == TN_UNSUPPORTED) {
         if (getenv("TILE_TRACE"))
@@ -325,8 +328,8 @@ static inline tn_status check_gpu_kernel(const char *text, const variant *v, int
         free_test_session(session);
         return status;
     }
-    char name[32];
-    snprintf(name, sizeof name, "%s, %d warps", gpu->name, warps);
+    char name[64];
+    snprintf(name, sizeof name, "%s, %d warps, clusters of %d", gpu->name, warps, v->cluster);
     if (status != TN_OK || tn_loop_verify(func, 0) != TN_OK) {
         report(kernel, func, v, name);
         fail_msg("a test's kernel does not lower");

@@ -87,7 +87,7 @@ static bool fold(onnx_ctx *c, const onnx_node *n, tn_op *op)
         return false;
     tn_builder b = tn_builder_before(op);
     for (int i = 0; i < op->nresults; i++) {
-        tn_value *constant = tn_constant(&b, results[i]);
+        tn_value *constant = tn_constant(&b, tn_tensor_as_splat(c->session, results[i]));
         if (!constant)
             return false;
         rename_output(c, n, &op->result[i], constant);

@@ -185,13 +185,13 @@ static bool layout_along(lower *L, const tn_ttype *type, int axis, int64_t most,
     for (int a = type->rank - 1; a >= 0; a--)
         if (a != axis)
             order[n++] = a;
-    int64_t each = gpu_elements(type) / (GPU(L)->warps * 32), vector = 1;
+    int64_t each = gpu_elements(type) / (gpu_all_warps(L) * TN_WARP), vector = 1;
     while (vector * 2 <= most && vector * 2 <= each && most % (vector * 2) == 0)
         vector *= 2;
-    if (tn_layout_blocked(type, order, (int)vector, GPU(L)->warps, out))
+    if (tn_layout_blocked(type, order, (int)vector, gpu_all_warps(L), out))
         return true;
     L->status = tn_error(L->session, TN_UNSUPPORTED, TN_NO_LOC, "kernel %s: a tile of %lld elements is more than %d threads can hold on a GPU", L->kernel->name,
-                         (long long)gpu_elements(type), GPU(L)->warps * 32);
+                         (long long)gpu_elements(type), gpu_all_warps(L) * TN_WARP);
     return false;
 }
 
@@ -453,7 +453,13 @@ int64_t gpu_thread_room(const lower *L)
     return gpu_processor_registers(L) / tn_max(RESIDENT, 2 * 32 * GPU(L)->warps) - OTHERS;
 }
 
-int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(gpu_elements(type) * tn_dtype_bits(type->dtype), 32 * 32 * GPU(L)->warps); }
+int gpu_resident(const lower *L)
+{
+    enum { NEEDED = 40 /* registers */, OTHERS = 256 /* bytes: more reductions' parts */ };
+    return (int)tn_min(gpu_processor_registers(L) / (NEEDED * 32 * GPU(L)->warps), gpu_most_shared(L) / (GPU(L)->shared + OTHERS));
+}
+
+int64_t gpu_words(const lower *L, const tn_ttype *type) { return tn_ceildiv(gpu_elements(type) * tn_dtype_bits(type->dtype), 32 * 32 * gpu_all_warps(L)); }
 
 /* Of a row in order (vectors, lanes, warps, then the other registers): the elements that all threads' next vectors make. 0: it does not lie so. */
 static int64_t slice_of(const tn_layout *layout)
@@ -477,14 +483,14 @@ bool gpu_had_better_wait(lower *L, const tn_tvalue *v, const tn_layout *layout, 
 {
     enum { MOST_SHARED = 160 << 10, OTHERS = 1 << 10 /* reductions' parts */, RESERVED = 1 << 10 /* of each CTA, by the driver */, MOST_LEFT = 16, TWO = 16 /* warps */ };
     const demand *d = tn_map_get(&GPU(L)->demands, TN_KEY(v));
-    int64_t element = (tn_dtype_bits(v->type.dtype) + 7) / 8, bytes = gpu_elements(&v->type) * element;
-    int64_t wide = gpu_elements(&v->type) / (32 * GPU(L)->warps); /* as f32, which compilers keep too */
+    int64_t element = (tn_dtype_bits(v->type.dtype) + 7) / 8, bytes = gpu_elements(&v->type) / GPU(L)->ctas * element;
+    int64_t wide = gpu_elements(&v->type) / (32 * gpu_all_warps(L)); /* as f32, which compilers keep too */
     int64_t words = gpu_words(L, &v->type) + (tn_dtype_bits(v->type.dtype) < 32 ? wide : 0);
     *registers = 0;
     if (!d || d->sinks < 2 || d->from_loop || words <= gpu_thread_room(L) || GPU(L)->shared + bytes > MOST_SHARED)
         return false;
     int64_t room = (gpu_most_shared(L) + RESERVED) / 2 - RESERVED - OTHERS - GPU(L)->shared, slice = slice_of(layout), threads = 32 * GPU(L)->warps;
-    if (bytes > room && room > 0 && slice && !d->elsewhere && GPU(L)->warps <= TWO) {
+    if (bytes > room && room > 0 && slice && !d->elsewhere && GPU(L)->warps <= TWO && GPU(L)->ctas == 1) {
         int64_t waiting = room / (slice * element) * slice;
         if ((gpu_elements(&v->type) - waiting) * element <= MOST_LEFT * 4 * threads)
             *registers = waiting / threads;

@@ -5,7 +5,7 @@
  * axis in the lowest bits), are the element's `bits`; its repeats, row-major as well, are its repeat number.
  *
  * A place in the hardware is (register, lane, warp). Repeats are registers, outermost: register = repeat << register bits | rest. What is left of a
- * place is up to 20 bits, and a layout is a linear map over F2 from them to the element's bits: every place bit has a column, the element bits that it
+ * place is up to 23 bits, and a layout is a linear map over F2 from them to the element's bits: every place bit has a column, the element bits that it
  * flips. A column of one bit is the usual case; of several is a swizzle; of none says that the bit does not matter: places that differ in it hold
  * copies (replicas). In general two places are copies of each other if they differ by something that the map takes to 0.
  *
@@ -13,6 +13,8 @@
  * (registers, then lanes, then warps) left out, which gives the first of the copies, the same always. May a value go from one layout to another inside
  * threads, or inside warps: whether what a thread wants of itself differs from what it has by a combination of the columns of the registers (and
  * lanes), which is asked of each column alone, since the map is linear; no element is enumerated, and the answer is exact.
+ *
+ * CTAs of a cluster share a tile as warps do, whose numbers go on from CTA to CTA; but only lanes and warps of one CTA get at what others hold by shared memory.
  *
  * A thread holds (repeats << register bits) elements; a CTA always has whole warps, so small tiles have replicas. A layout is a plain value without pointers. */
 #ifndef TN_TARGET_GPU_LAYOUT_H
@@ -23,7 +25,7 @@
 enum {
     TN_LAYOUT_REG_BITS = 10,
     TN_LAYOUT_LANE_BITS = 5,
-    TN_LAYOUT_WARP_BITS = 5,
+    TN_LAYOUT_WARP_BITS = 8, /* of a CTA 5 at most; above them the number of the CTA in its cluster */
     TN_LAYOUT_LANE = TN_LAYOUT_REG_BITS,                    /* number of the first lane bit among the place bits */
     TN_LAYOUT_WARP = TN_LAYOUT_LANE + TN_LAYOUT_LANE_BITS,  /* … warp bit */
     TN_LAYOUT_BITS = TN_LAYOUT_WARP + TN_LAYOUT_WARP_BITS,
@@ -43,7 +45,7 @@ typedef struct tn_place {
 } tn_place;
 
 /* Constructors. They write *out and return true, or return false: an extent is not known or not r * 2^k, the tile has less than a fragment, warps are not
- * a power of two <= 32, or a thread would hold more than 2^10 registers a repeat. Extents smaller than the hardware give replicas. */
+ * a power of two <= 256, or a thread would hold more than 2^10 registers a repeat. Extents smaller than the hardware give replicas. */
 
 /* For wide coalesced accesses. order: the type's axes, fastest first. Registers walk the fastest axis up to `vector` (a power of two), lanes go on from
  * there through the axes, warps take bits from the slowest axis first (reductions of rows stay inside warps), registers take what is left. */

@@ -33,7 +33,7 @@ static int64_t held_words(lower *L, const tn_tvalue *v, int *budget)
     const place *p = tn_map_get(&L->places, TN_KEY(v));
     int64_t words = 0;
     if (p || !v->def || --*budget < 0 || !lower_is_expression(v->def) || lower_is_load(v->def))
-        return p && p->held && !p->buffer ? gpu_words(L, &v->type) : 0;
+        return p && p->held && !p->buffer && !p->held->own ? gpu_words(L, &v->type) : 0;
     for (int i = 0; i < v->def->noperands; i++)
         words += held_words(L, v->def->operand[i], budget);
     return words;
@@ -139,10 +139,8 @@ static bool is_load_of_several(const lower *L, const tn_top *op)
  * side (LayerNorm of 16384 columns: 0.95 of a copy; with loads in a nest of their own and 47 registers 0.87). */
 static bool leave_to_nest(lower *L, const tn_top *op)
 {
-    enum { NEEDED = 40 /* registers */, LEAST_THREADS = 256 /* smaller CTAs are many anyway */,
-           OTHERS = 256 /* bytes: more reductions' parts */, VECTOR_BYTES = 16 };
-    int threads = 32 * GPU(L)->warps, resident = (int)tn_min(gpu_processor_registers(L) / (NEEDED * threads), gpu_most_shared(L) / (GPU(L)->shared + OTHERS));
-    int axis;
+    enum { LEAST_THREADS = 256 /* smaller CTAs are many anyway */, VECTOR_BYTES = 16 };
+    int threads = 32 * GPU(L)->warps, resident = gpu_resident(L), axis;
     int64_t multiple;
     if (!GPU(L)->waits || GPU(L)->multiplies || threads < LEAST_THREADS || resident < 2 || L->func->overlap || must_load_now(L, op))
         return false;
@@ -673,7 +671,7 @@ void gpu_op(lower *L, tn_lbuilder *b, const tn_top *op)
     lower_op(L, b, op);
     for (size_t i = shares; i < g->shares.len; i++) /* what is read later too */
         before = tn_max(before, shared_end(g->shares.at[i]->buffer));
-    if (g->shared - before >= LITTLE)
+    if (g->shared - before >= LITTLE && g->ctas == 1) /* other CTAs may send to what takes its place while it is still read */
         gpu_give_back(L, before);
 }
 
@@ -733,6 +731,10 @@ static void open_locals(lower *L, tn_lbuilder *b)
     const tn_kernel *k = L->kernel;
     L->func->threads = GPU(L)->warps * 32;
     GPU(L)->thread = tn_l_thread(b);
+    if (GPU(L)->ctas > 1) {
+        L->func->cluster = GPU(L)->ctas;
+        GPU(L)->cta = tn_l_cta(b);
+    }
     for (size_t i = 0; i < k->buffers.len; i++) {
         const tn_tbuffer *t = &k->buffers.at[i];
         if (t->mode != TN_LOCAL)
@@ -749,8 +751,10 @@ static void lower_body(lower *L, tn_lbuilder *b)
 {
     region r = gpu_enter(L);
     r.programs = true;
+    gpu_start_cluster(L, b);
     gpu_fetch_arrivals(L, b);
     gpu_block(L, b, L->kernel->body);
+    gpu_end_cluster(L);
     gpu_release_program(L, b);
     if (GPU(L)->arrivals.len)
         gpu_end_results(L, b);
@@ -767,7 +771,7 @@ static void all_programs(lower *L, tn_lbuilder *b)
     gpu_plan_boxes(L);
     if (g->boxes.len)
         gpu_choose_order(L);
-    else if (!g->multiplies)
+    else if (!g->multiplies && g->ctas == 1)
         gpu_plan_turned(L);
     if (g->boxes.len)
         gpu_programs_by_roles(L, b, lower_body);
@@ -789,7 +793,8 @@ static void all_programs(lower *L, tn_lbuilder *b)
 typedef struct attempt {
     int stages; /* of a ring at most; 0: there are none */
     bool alone; /* one instance */
-    bool crowded, own_memory; /* what came of it: rings do not fit; instances need memory of their own */
+    const char *apart; /* why no cluster; NULL: as the schedule has it */
+    bool crowded, own_memory, again; /* what came of it: rings do not fit; instances need memory of their own; the cluster can't */
 } attempt;
 
 static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_machine *machine, attempt *a, tn_lfunc **out)
@@ -802,7 +807,20 @@ static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_mac
     state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = state.ready.arena =
         &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
+    state.ctas = (int)tn_schedule_get(&kernel->schedule, "", "cluster", 1);
+    if (state.ctas > 1 && !a->apart)
+        a->apart = !machine->groups ? "the machine has none" : state.ctas & (state.ctas - 1) ? "of 2, 4 or 8 CTAs" : gpu_cluster_obstacle(kernel);
+    if (state.ctas > 1 && a->apart) {
+        tn_text_add(&state.remarks, "\nno cluster: %s", a->apart);
+        state.warps = (int)tn_min((int64_t)state.warps * state.ctas, TN_MOST_THREADS / TN_WARP);
+    }
+    if (a->apart)
+        state.ctas = 1;
     tn_status status = lower_run(L, out);
+    bool gave_up = state.apart && !a->apart;
+    a->again = gave_up;
+    if (gave_up)
+        a->apart = state.apart;
     a->crowded = state.crowded;
     a->own_memory = state.own_memory;
     return status;
@@ -816,10 +834,10 @@ tn_status tn_gpu_lower(tn_session *session, tn_kernel *kernel, const tn_machine 
     assert(machine->gpu);
     TN_TRY(tn_tile_bind(kernel));
     tn_status status = lower_with(session, kernel, machine, &a, out);
-    while (a.crowded || a.own_memory) {
+    while (a.crowded || a.own_memory || a.again) {
         if (a.own_memory)
             a.alone = true;
-        else
+        else if (!a.again)
             a.stages = a.stages > LEAST_STAGES ? a.stages - 1 : 0;
         status = lower_with(session, kernel, machine, &a, out);
     }

@@ -12,6 +12,7 @@ typedef struct gpu_held {
     bool once, used; /* once: for the first nest that reads them; later ones read the buffer, so that the registers are free */
     int64_t waiting; /* but those from this one on, which the buffer has no room for; 0: it has all */
     bool parted;     /* the first nest is over */
+    tn_lvalue *own;  /* where each thread of a cluster has left its registers for itself (cluster.c); NULL: they are there */
 } gpu_held;
 
 /* Register bits of a layout that walk one axis in steps that double, as one loop. Repeats of an axis are such a loop too. */
@@ -66,8 +67,13 @@ typedef struct demand {
 
 typedef struct gpu_lower {
     lower base;
-    int warps;
-    tn_lvalue *thread;          /* number of this one among those of the program */
+    int warps;                  /* of a CTA */
+    tn_lvalue *thread;          /* number of this one among those of the CTA or instance */
+    int ctas;                   /* that work on a program together, as a cluster; 1: no cluster */
+    tn_lvalue *cta;             /* number of this one among them */
+    tn_lbuilder start;          /* of a cluster: what a CTA's first thread does before the program */
+    bool met;                   /* the CTAs of the cluster have all begun here */
+    const char *apart;          /* why one CTA had better do a program; NULL: nothing speaks against the cluster */
     int instances;              /* programs that a CTA works on at once, in turns at the products (boxes.c) */
     tn_lvalue *instance;        /* whose program this thread works on, if there are several */
     tn_map votes;               /* hash of extents -> how memory lies under tiles of that shape */
@@ -200,6 +206,7 @@ bool gpu_operand_layout(lower *L, const tn_tvalue *v, int *inner, tn_layout *out
 void gpu_set_class_layout(lower *L, const tn_ttype *type, const tn_layout *layout);
 int64_t gpu_words(const lower *L, const tn_ttype *type); /* registers of a thread that a tile takes */
 int64_t gpu_thread_room(const lower *L);                 /* those that it has for values */
+int gpu_resident(const lower *L);                        /* CTAs of a row that waits that a processor has registers and shared memory for */
 /* A load that several nests want, and that would leave too few registers for two CTAs on a processor: it had better wait in shared memory. *registers: those of a
  * thread that wait, where two CTAs have no room for all; 0: all. */
 bool gpu_had_better_wait(lower *L, const tn_tvalue *v, const tn_layout *layout, int64_t *registers);
@@ -227,6 +234,8 @@ tn_lvalue *gpu_owns(lower *L, const tn_layout *layout);
 tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis);
 /* Number of the register of `to` that holds the element of the open nest; `of`: axes of the tile of `to` in the nest. */
 tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to);
+/* The same, those from the bit `from` on times `by`. */
+tn_lvalue *gpu_spread_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to, int from, int64_t by);
 /* Registers for a tile, undefined. */
 place *gpu_new_place(lower *L, tn_lbuilder *b, const tn_ttype *type, const tn_layout *layout, const char *name);
 /* Computes v into registers. */
@@ -262,6 +271,26 @@ void gpu_barrier(lower *L, tn_lbuilder *b);
 region gpu_enter(lower *L);
 void gpu_leave(lower *L, tn_lbuilder *b, region r);
 element gpu_place_element(lower *L, tn_lbuilder *b, const place *p, const tn_tvalue *v, tn_lvalue *const *idx);
+
+/* ---- cluster.c ------------------------------------------------------------------------------------------------------------- */
+static inline int gpu_all_warps(const lower *L) { return GPU(L)->warps * GPU(L)->ctas; } /* of a program */
+/* What in the kernel no cluster can do; NULL: nothing that is known before it is lowered. */
+const char *gpu_cluster_obstacle(const tn_kernel *kernel);
+void gpu_give_up_cluster(lower *L, const char *why); /* lowering ends, and is tried again without */
+/* Around a program. */
+void gpu_start_cluster(lower *L, tn_lbuilder *b);
+void gpu_end_cluster(lower *L);
+/* So many bytes that all CTAs send to each: an mbarrier that is through when they are there. Nobody sends before this stands. */
+tn_lvalue *gpu_new_delivery(lower *L, tn_lbuilder *b, int64_t bytes);
+/* x, of 32 or 64 bits, to element `at` of that buffer in CTA number `cta` (NULL: in each), if `mask` (NULL: always). */
+void gpu_send(lower *L, tn_lbuilder *b, tn_lvalue *x, tn_lvalue *buffer, tn_lvalue *at, tn_lvalue *cta, tn_lvalue *delivery, tn_lvalue *mask);
+void gpu_await_delivery(tn_lbuilder *b, tn_lvalue *delivery);
+/* ((number of the thread >> from) & (2^n - 1)), the number going on from CTA to CTA; bits of the thread in its CTA, or of the CTA. */
+tn_lvalue *gpu_thread_bits(lower *L, tn_lbuilder *b, int from, int n);
+bool gpu_is_cta_bit(const lower *L, int bit); /* of that number */
+/* Registers of a place into the thread's own part of shared memory, for the nests behind the first one that reads them. */
+void gpu_leave_registers(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p);
+tn_lvalue *gpu_read_left(lower *L, tn_lbuilder *b, const nest *n, const axes *of, const tn_ttype *type, const place *p);
 
 /* ---- exchange.c ------------------------------------------------------------------------------------------------------------ */
 /* Exchanges the place's registers among lanes so that each thread holds 16 bytes of neighbours along the axis, or as much as `multiple` elements are; *out: the

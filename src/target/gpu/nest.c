@@ -13,17 +13,18 @@
 
 /* ---- where threads are ------------------------------------------------------------------------------------------------- */
 
-/* ((thread >> from) & (2^n - 1)) << to, for the thread's bits from `from` on */
-static tn_lvalue *thread_bits(lower *L, int from, int n, int to)
+tn_lvalue *gpu_thread_bits(lower *L, tn_lbuilder *b, int from, int n)
 {
-    tn_lbuilder *b = &L->entry;
-    tn_lvalue *t = GPU(L)->thread;
-    int all = TN_LAYOUT_LANE_BITS + __builtin_ctz((unsigned)GPU(L)->warps);
+    bool cta = gpu_is_cta_bit(L, from);
+    tn_lvalue *t = cta ? GPU(L)->cta : GPU(L)->thread;
+    int inside = TN_LAYOUT_LANE_BITS + __builtin_ctz((unsigned)GPU(L)->warps), all = cta ? __builtin_ctz((unsigned)GPU(L)->ctas) : inside;
+    assert(cta || from + n <= inside);
+    from -= cta ? inside : 0;
     if (from)
         t = tn_l_fn2(b, TN_S_shr_logical, t, tn_l_index(b, from));
     if (from + n < all)
         t = tn_l_fn2(b, TN_S_and, t, tn_l_index(b, (INT64_C(1) << n) - 1));
-    return to ? tn_l_fn2(b, TN_S_shl, t, tn_l_index(b, to)) : t;
+    return t;
 }
 
 tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis)
@@ -43,24 +44,26 @@ tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis)
             continue;
         }
         assert(!(part[i] & (part[i] - 1))); /* no swizzle in registers */
-        while (i + run < n && part[i + run] == part[i] << run)
+        while (i + run < n && part[i + run] == part[i] << run && gpu_is_cta_bit(L, i + run) == gpu_is_cta_bit(L, i))
             run++;
-        sum = tn_l_fn2(&L->entry, TN_S_add, sum, thread_bits(L, i, run, __builtin_ctz(part[i])));
+        sum = tn_l_fn2(&L->entry, TN_S_add, sum, tn_l_fn2(&L->entry, TN_S_shl, gpu_thread_bits(L, &L->entry, i, run), tn_l_index(&L->entry, __builtin_ctz(part[i]))));
         i += run;
     }
     return *known = sum;
 }
 
-tn_layout gpu_scalar_layout(const lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)GPU(L)->warps)}; }
+tn_layout gpu_scalar_layout(const lower *L) { return (tn_layout){.warp_bits = (uint8_t)__builtin_ctz((unsigned)gpu_all_warps(L))}; }
 
 tn_lvalue *gpu_owns(lower *L, const tn_layout *layout)
 {
     tn_place free = tn_layout_replicas(layout);
-    int64_t mask = free.lane | (int64_t)free.warp << TN_LAYOUT_LANE_BITS;
-    if (!mask)
-        return NULL;
-    tn_lvalue *bits = tn_l_fn2(&L->entry, TN_S_and, GPU(L)->thread, tn_l_index(&L->entry, mask));
-    return tn_l_fn2(&L->entry, TN_S_eq, bits, tn_l_index(&L->entry, 0));
+    tn_lbuilder *b = &L->entry;
+    int64_t mask = free.lane | (int64_t)free.warp << TN_LAYOUT_LANE_BITS, threads = TN_WARP * GPU(L)->warps;
+    tn_lvalue *parts[2] = {GPU(L)->thread, GPU(L)->cta}, *owns = NULL;
+    for (int i = 0; i < 2; i++, mask /= threads)
+        if (mask % threads)
+            owns = lower_and(b, owns, tn_l_fn2(b, TN_S_eq, tn_l_fn2(b, TN_S_and, parts[i], tn_l_index(b, mask % threads)), tn_l_index(b, 0)));
+    return owns;
 }
 
 /* ---- nests -------------------------------------------------------------------------------------------------------------- */
@@ -146,10 +149,15 @@ void gpu_barrier(lower *L, tn_lbuilder *b)
 static void touch_now(lower *L, tn_lbuilder *b, const touch *t, size_t n)
 {
     gpu_lower *g = GPU(L);
-    bool meets = false;
+    bool meets = false, outside = false;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < g->touched.len; k++)
-            meets |= conflict(L, &g->touched.at[k], &t[i], true);
+            if (conflict(L, &g->touched.at[k], &t[i], true)) {
+                meets = true;
+                outside |= t[i].buffer != GPU_SHARED;
+            }
+    if (outside && g->ctas > 1)
+        gpu_give_up_cluster(L, "its CTAs would have to meet");
     if (meets)
         gpu_barrier(L, b);
     for (size_t i = 0; i < n; i++) {
@@ -289,7 +297,7 @@ void gpu_close(lower *L, nest *n)
         place *p = g->once.at[i];
         if (!p->held->used)
             g->once.at[left++] = p;
-        else if (p->held->waiting)
+        else if (p->held->waiting || p->held->own)
             p->held->parted = true;
         else
             p->held = NULL;
@@ -338,7 +346,9 @@ static bool is_readable(const tn_layout *layout, const axes *of, const tn_layout
     return true;
 }
 
-tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to)
+tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to) { return gpu_spread_register(b, n, of, to, 0, 1); }
+
+tn_lvalue *gpu_spread_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_layout *to, int from, int64_t by)
 {
     tn_lvalue *reg = tn_l_index(b, 0);
     for (int i = n->nwalks - 1; i >= 0; i--) {
@@ -347,20 +357,20 @@ tn_lvalue *gpu_register(tn_lbuilder *b, const nest *n, const axes *of, const tn_
         if (k < 0)
             continue;
         if (w->stride >> n->layout.bits[w->axis]) { /* repeats */
-            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, repeat_registers(to, k))));
+            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, repeat_registers(to, k) * by)));
             continue;
         }
         int m = __builtin_ctzll((uint64_t)w->count);
         for (int j = 0, run; j < m; j += run) { /* runs of bits that are neighbours there too */
             int at = register_bit(to, k, (uint32_t)(w->stride << j));
-            for (run = 1; j + run < m && register_bit(to, k, (uint32_t)(w->stride << (j + run))) == at + run; run++)
+            for (run = 1; j + run < m && at + run != from && register_bit(to, k, (uint32_t)(w->stride << (j + run))) == at + run; run++)
                 ;
             tn_lvalue *bits = w->index;
             if (j)
                 bits = tn_l_fn2(b, TN_S_shr_logical, bits, tn_l_index(b, j));
             if (j + run < m)
                 bits = tn_l_fn2(b, TN_S_and, bits, tn_l_index(b, (INT64_C(1) << run) - 1));
-            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, bits, tn_l_index(b, INT64_C(1) << at)));
+            reg = tn_l_fn2(b, TN_S_add, reg, tn_l_fn2(b, TN_S_mul, bits, tn_l_index(b, (INT64_C(1) << at) * (at >= from ? by : 1))));
         }
     }
     return reg;
@@ -435,6 +445,8 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
     if (p->held && tn_layout_elements(&p->held->layout) == 1) /* in every thread, outside of nests too */
         return tn_l_load(b, p->held->regs, tn_l_index(b, 0), 1, NULL, NULL);
     if (p->held && n && axes_from_indices(n, type, idx, &of) && is_readable(&n->layout, &of, &p->held->layout)) {
+        if (p->held->own && p->held->parted)
+            return gpu_read_left(L, b, n, &of, type, p);
         p->held->used = true;
         tn_lvalue *mine = tn_l_load(b, p->held->regs, gpu_register(b, n, &of, &p->held->layout), 1, NULL, NULL);
         if (!p->held->parted)
@@ -442,7 +454,9 @@ static tn_lvalue *read_place(lower *L, tn_lbuilder *b, const place *p, const tn_
         tn_lvalue *waiting = gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), gpu_held_dtype(type)); /* one of the two is dropped */
         return tn_l_fn3(b, TN_S_select, is_below(b, n, p->held->waiting), waiting, mine);
     }
-    assert(p->buffer); /* gpu_prepare_own, or whoever opened the nest, has seen to it */
+    assert(p->buffer || L->status != TN_OK); /* gpu_prepare_own, or whoever opened the nest, has seen to it */
+    if (!p->buffer)
+        return tn_l_const(b, tn_lscalar(gpu_held_dtype(type)), (tn_number){0});
     return gpu_get(b, p->buffer, lower_place_offset(b, p, type->rank, idx), gpu_held_dtype(type));
 }
 
@@ -648,6 +662,10 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
 {
     if (p->buffer && !(p->held && p->held->waiting))
         return;
+    if (GPU(L)->ctas > 1) {
+        gpu_give_up_cluster(L, "elements go from thread to thread");
+        return;
+    }
     int64_t bytes = (tn_dtype_bits(gpu_held_dtype(type)) + 7) / 8, size = choose_strides(type, bytes, &p->held->layout, reader, p->stride);
     copy_to_shared(L, b, type, p, size, 0);
     if (p->held->waiting)
@@ -656,7 +674,9 @@ void gpu_share(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, const t
 
 void gpu_let_wait(lower *L, tn_lbuilder *b, const tn_ttype *type, place *p, int64_t registers)
 {
-    if (!registers) {
+    if (GPU(L)->ctas > 1) {
+        gpu_leave_registers(L, b, type, p);
+    } else if (!registers) {
         gpu_share(L, b, type, p, NULL);
     } else {
         padded_strides(type, 0, p->stride);

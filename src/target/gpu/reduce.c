@@ -182,10 +182,9 @@ static tn_lvalue *bits_of_thread(lower *L, tn_lbuilder *b, const int *bits, int 
 {
     tn_lvalue *sum = tn_l_index(b, 0);
     for (int i = 0, run; i < n; i += run) {
-        for (run = 1; i + run < n && bits[i + run] == bits[i] + run; run++)
+        for (run = 1; i + run < n && bits[i + run] == bits[i] + run && gpu_is_cta_bit(L, bits[i + run]) == gpu_is_cta_bit(L, bits[i]); run++)
             ;
-        tn_lvalue *part = tn_l_fn2(b, TN_S_and, tn_l_fn2(b, TN_S_shr_logical, GPU(L)->thread, tn_l_index(b, bits[i])), tn_l_index(b, (INT64_C(1) << run) - 1));
-        sum = tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_shl, part, tn_l_index(b, i)));
+        sum = tn_l_fn2(b, TN_S_add, sum, tn_l_fn2(b, TN_S_shl, gpu_thread_bits(L, b, bits[i], run), tn_l_index(b, i)));
     }
     return sum;
 }
@@ -211,25 +210,40 @@ static tn_lvalue *part_offset(tn_lbuilder *b, const folding *f, tn_lvalue *const
     return at;
 }
 
+static int64_t kept_elements(const folding *f)
+{
+    int64_t elements = 1;
+    for (int k = 0; k < f->nkept; k++)
+        elements *= f->value[0]->type.extent[f->kept[k]].size;
+    return elements;
+}
+
+/* Of the threads that hold copies of an element those whose warp or CTA has a part of its own. */
+static tn_layout writers_of(const folding *f, const int *bits, int nbits)
+{
+    tn_layout writers = f->result;
+    for (int i = 0; i < nbits; i++)
+        writers.col[TN_LAYOUT_LANE + bits[i]] = UINT32_C(1) << 31;
+    return writers;
+}
+
 /* Warps write what they have. Then lanes that hold the same elements read a part each and exchange, if there are as many; else every thread combines all
  * parts, in the order of warps. bits: of the warp's number, that differ, as bits of the thread's. */
 static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int *bits, int nbits)
 {
-    int64_t elements = 1, parts = INT64_C(1) << nbits;
+    int64_t elements = kept_elements(f), parts = INT64_C(1) << nbits;
     tn_lvalue *shared[MOST_VALUES];
     nest n;
     tn_lbuilder in = *b;
-    for (int k = 0; k < f->nkept; k++)
-        elements *= f->value[0]->type.extent[f->kept[k]].size;
     for (int i = 0; i < f->n; i++) {
         shared[i] = gpu_shared(L, "parts", f->value[i]->type.dtype, parts * elements);
         gpu_touch_shared(L, b, shared[i], true);
     }
     in = *b;
     gpu_open(L, &in, &f->result, &n);
-    tn_layout writers = f->result; /* a part's warp is no replica */
-    for (int i = 0; i < nbits; i++)
-        writers.col[TN_LAYOUT_LANE + bits[i]] = UINT32_C(1) << 31;
+    tn_layout writers = writers_of(f, bits, nbits);
+    for (int i = TN_LAYOUT_WARP; i < TN_LAYOUT_BITS; i++) /* each CTA has its own memory */
+        writers.col[i] |= gpu_is_cta_bit(L, i - TN_LAYOUT_LANE) ? UINT32_C(1) << 31 : 0;
     tn_lvalue *at = part_offset(&in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &writers);
     for (int i = 0; i < f->n; i++)
         gpu_put(&in, shared[i], at, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), owns);
@@ -258,18 +272,79 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
         combine_lanes(L, b, f, free[i]);
 }
 
+/* What others receive: at least 4 bytes. */
+static tn_dtype sent_as(tn_dtype dtype)
+{
+    if (tn_dtype_bits(dtype) >= 32)
+        return dtype;
+    return tn_is_float(dtype) ? TN_F32 : TN_I32;
+}
+
+/* Warps of all CTAs of a cluster send what they have to each, a lane to one if there are as many that hold the same. There such lanes read parts and exchange. */
+static void combine_ctas(lower *L, tn_lbuilder *b, const folding *f, const int *bits, int nbits)
+{
+    enum { MOST_BYTES = 16 << 10 /* of parts */ };
+    int64_t elements = kept_elements(f), parts = INT64_C(1) << nbits, bytes = 0;
+    int free[TN_LAYOUT_LANE_BITS], all_free = free_lanes(&f->result, free), nfree = tn_min(all_free, nbits), to = __builtin_ctz((unsigned)GPU(L)->ctas);
+    tn_lvalue *shared[MOST_VALUES];
+    nest n;
+    for (int i = 0; i < f->n; i++) {
+        tn_dtype dtype = sent_as(f->value[i]->type.dtype);
+        bytes += parts * elements * (tn_dtype_bits(dtype) / 8);
+        if (tn_is_complex(dtype) || bytes > MOST_BYTES) {
+            gpu_give_up_cluster(L, "its CTAs would have too much to exchange");
+            return;
+        }
+        shared[i] = gpu_shared(L, "parts", dtype, parts * elements);
+    }
+    tn_lvalue *delivery = gpu_new_delivery(L, b, bytes);
+    tn_layout writers = writers_of(f, bits, nbits);
+    for (int i = 0; i < to && to <= all_free; i++)
+        writers.col[TN_LAYOUT_LANE + free[i]] = UINT32_C(1) << 31;
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &f->result, &n);
+    tn_lvalue *at = part_offset(&in, f, n.idx, bits_of_thread(L, &in, bits, nbits), elements), *owns = gpu_owns(L, &writers);
+    tn_lvalue *cta = to <= all_free ? bits_of_thread(L, &in, free, to) : NULL;
+    for (int i = 0; i < f->n; i++)
+        gpu_send(L, &in, tn_l_cast(&in, tn_l_load(&in, f->acc[i], n.reg, 1, NULL, NULL), shared[i]->type.dtype), shared[i], at, cta, delivery, owns);
+    gpu_close(L, &n);
+
+    gpu_await_delivery(b, delivery);
+    in = *b;
+    gpu_open(L, &in, &f->result, &n);
+    for (int64_t p = 0; p < parts >> nfree; p++) {
+        element x[MOST_VALUES] = {{NULL, NULL}};
+        tn_lvalue *part = gpu_plus(&in, bits_of_thread(L, &in, free, nfree), tn_l_index(&in, p << nfree));
+        tn_lvalue *from = part_offset(&in, f, n.idx, part, elements);
+        for (int i = 0; i < f->n; i++) {
+            x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
+            if (p == 0)
+                tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
+        }
+        if (p)
+            combine_into(L, &in, f, n.reg, x);
+    }
+    gpu_close(L, &n);
+    for (int i = 0; i < nfree; i++)
+        combine_lanes(L, b, f, free[i]);
+}
+
 /* Threads' partial results become the result, in every thread that holds an element of it. */
 static void combine_threads(lower *L, tn_lbuilder *b, const folding *f)
 {
     int warp[TN_LAYOUT_WARP_BITS], nwarp = 0;
+    bool ctas = false;
     for (int i = 0; i < TN_LAYOUT_LANE_BITS + f->layout.warp_bits; i++) {
         bool parts = f->layout.col[TN_LAYOUT_LANE + i] && !f->result.col[TN_LAYOUT_LANE + i];
         if (parts && i < TN_LAYOUT_LANE_BITS)
             combine_lanes(L, b, f, i);
         else if (parts)
             warp[nwarp++] = i;
+        ctas |= parts && gpu_is_cta_bit(L, i);
     }
-    if (nwarp)
+    if (ctas)
+        combine_ctas(L, b, f, warp, nwarp);
+    else if (nwarp)
         combine_warps(L, b, f, warp, nwarp);
 }
 

@@ -2,7 +2,7 @@
  *
  *     .entry kernel(buffers …, sizes …, begin, end, maps …)
  *
- * CTA number c of n runs the programs begin + c, begin + c + n, … below end, with as many threads as the kernel says; instances of a role take turns at them. Buffers are plain pointers: LLVM finds
+ * CTA number c of n runs the programs begin + c, begin + c + n, … below end, with as many threads as the kernel says (in clusters: cluster number c of n); instances of a role take turns at them. Buffers are plain pointers: LLVM finds
  * that those of an entry are global. A map is 128 bytes of its own, and stays where parameters are: instructions take its address. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { SHARED_SPACE = 3 }; /* LLVM's number of the address space */
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
 enum { GLOBAL_SPACE = 1, MAP_BYTES = 128, MAP_ALIGN = 64 };
-enum { HOPPER = 90 /* sm_90: maps, kernels that begin early */ };
+enum { HOPPER = 90 /* sm_90: maps, clusters, kernels that begin early */ };
 
 static LLVMMetadataRef number_fact(tn_emitter *e, int value) { return LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), value)); }
 
@@ -103,8 +103,11 @@ void tn_emit_gpu_function(tn_emitter *e)
     }
     if (func->maps.len)
         bind_maps(e);
-    if (func->maps.len && atoi(e->machine->name + strlen("sm_")) < HOPPER)
+    bool newer = atoi(e->machine->name + strlen("sm_")) >= HOPPER;
+    if (func->maps.len && !newer)
         tn_emit_refuse(e, NULL, "tensor maps, which the kernel has of %%%s", func->maps.at[0].buffer->name);
+    if (func->cluster && !newer)
+        tn_emit_refuse(e, NULL, "clusters");
 }
 
 static LLVMValueRef special_register(tn_emitter *e, const char *name)
@@ -130,6 +133,13 @@ tn_text tn_emit_gpu_waits(tn_emitter *e, const char *ptx)
 }
 
 LLVMValueRef tn_emit_thread(tn_emitter *e) { return special_register(e, "llvm.nvvm.read.ptx.sreg.tid.x"); }
+
+/* Masked, so that LLVM knows how large it may be. */
+LLVMValueRef tn_emit_cta(tn_emitter *e)
+{
+    LLVMValueRef number = special_register(e, "llvm.nvvm.read.ptx.sreg.cluster.ctarank");
+    return LLVMBuildAnd(e->builder, number, tn_emit_int(LLVMTypeOf(number), e->func->cluster - 1), "");
+}
 
 /* ---- what threads share ---- */
 
@@ -255,6 +265,11 @@ LLVMValueRef tn_emit_gpu_grid(tn_emitter *e, const tn_lop *op, LLVMValueRef *lo,
 {
     LLVMBuilderRef b = e->builder;
     LLVMValueRef number = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x"), count = special_register(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
+    if (e->func->cluster) { /* its CTAs have numbers that follow each other */
+        LLVMValueRef ctas = tn_emit_int(LLVMTypeOf(count), e->func->cluster);
+        number = LLVMBuildUDiv(b, number, ctas, "");
+        count = LLVMBuildUDiv(b, count, ctas, "");
+    }
     if (e->instance) {
         LLVMValueRef instance = LLVMBuildZExt(b, e->instance, LLVMTypeOf(count), "");
         number = LLVMBuildAdd(b, number, LLVMBuildMul(b, instance, count, ""), "");

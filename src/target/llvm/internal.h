@@ -58,7 +58,6 @@ LLVMValueRef tn_emit_int(LLVMTypeRef type, int64_t value); /* of an integer type
 LLVMValueRef tn_emit_real(LLVMTypeRef type, double value);
 LLVMValueRef tn_emit_splat(tn_emitter *e, LLVMValueRef scalar, int lanes);
 LLVMValueRef tn_emit_lane(tn_emitter *e, LLVMValueRef vector, int lane); /* a scalar is its own lane 0 */
-LLVMValueRef tn_emit_with_lane(tn_emitter *e, LLVMValueRef vector, LLVMValueRef value, int lane);
 /* Lanes [first, first + n) as a vector (n = 1: a scalar). */
 LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n);
 /* Calls an LLVM intrinsic by its name without the type suffix; `overload` are the types that the suffix stands for. */
@@ -91,6 +90,7 @@ void tn_emit_gpu_function(tn_emitter *e);
 /* The module's PTX, its kernels ready to be started before the one before them ends. */
 tn_text tn_emit_gpu_waits(tn_emitter *e, const char *ptx);
 LLVMValueRef tn_emit_thread(tn_emitter *e); /* number of the thread in its CTA, i64 */
+LLVMValueRef tn_emit_cta(tn_emitter *e);    /* of the CTA in its cluster */
 /* Byte `at` of the CTA's shared memory, whose size the launch gives. */
 LLVMValueRef tn_emit_shared(tn_emitter *e, int64_t at);
 LLVMValueRef tn_emit_asm(tn_emitter *e, const tn_lop *op);

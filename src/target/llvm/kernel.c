@@ -39,11 +39,8 @@ static LLVMValueRef emit_fn(tn_emitter *e, const tn_lop *op)
     for (int i = 0; i < op->noperands; i++)
         args[i] = tn_emit_value(e, op->operand[i]);
     LLVMValueRef v = tn_emit_fn(e, op->fn, op->operand[op->noperands - 1]->type.dtype, args);
-    for (int i = 0; op->contract && e->machine->gpu && i < op->result->type.lanes; i++) {
-        LLVMValueRef lane = tn_emit_lane(e, v, i);
-        if (LLVMIsAInstruction(lane) && LLVMCanValueUseFastMathFlags(lane))
-            LLVMSetFastMathFlags(lane, LLVMFastMathAllowContract);
-    }
+    if (op->contract && e->machine->gpu && LLVMIsAInstruction(v))
+        LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
     return v;
 }
 
@@ -162,6 +159,7 @@ static LLVMValueRef emit_value_op(tn_emitter *e, const tn_lop *op)
     case TN_L_intrinsic: return tn_emit_machine_op(e, op);
     case TN_L_memory: return LLVMConstNull(LLVMPointerTypeInContext(e->context, 0)); /* accesses make their addresses themselves */
     case TN_L_thread: return tn_emit_thread(e);
+    case TN_L_cta: return tn_emit_cta(e);
     case TN_L_lane_xor:
     case TN_L_lane_at: return tn_emit_other_lane(e, op);
     case TN_L_address: return emit_address(e, op);
