@@ -262,6 +262,16 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned)
 
 gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row) { return point_tile(F, g, vector, row, WINDOW_ELEMENTS, look(F, g).bytes); }
 
+gpu_tile fuse_gpu_scatter(fuser *F, group *g, int vector)
+{
+    gpu_tile t = fuse_gpu_point(F, g, vector, -1, false);
+    int64_t n = known(fuse_whole_extent(F, g, vector));
+    while (t.columns >= 2 * WARP && few(F, tn_ceildiv(n ? n : LARGE, t.columns), other_programs(g, vector, -1), 1))
+        t.columns /= 2;
+    t.warps = warps_for(t.columns, 4, POINT_WARPS);
+    return t;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 
 /* A row that the CTAs of a cluster share. */

@@ -328,6 +328,7 @@ gpu_product fuse_gpu_vector(fuser *F, const group *g, int kept, int k, tn_dtype 
 gpu_product fuse_gpu_choose_vector(fuser *F, group *g, const char *stem, int kept, int k, tn_dtype type, bool along_k); /* the same, or what the tuner takes instead */
 /* Elements (columns) of a run that a program sorts, of so many operands, `bytes` together, and how many lines (rows) if there are several. */
 gpu_tile fuse_gpu_sort(const fuser *F, tn_dim n, tn_dim lines, int64_t bytes, int operands);
+gpu_tile fuse_gpu_scatter(fuser *F, group *g, int vector); /* columns of updates along `vector` that a program applies, line after line */
 /* What adds up the parts of a product: all of them (rows) by some of the results along `vector`. */
 gpu_tile fuse_gpu_total(fuser *F, const group *g, int vector, int64_t parts);
 /* Into how many parts a reduction of so many elements to each of `kept` results should go, a power of two. last: the innermost dim is reduced. */

@@ -133,6 +133,35 @@ static void close_loops(emitter *E, tn_tblock *outer)
 
 /* ---- scatter ------------------------------------------------------------------------------------------------------------------- */
 
+/* Dims of the updates along which two never meet in the result: those of the window that no index moves, batches, and all where indices are promised to differ. */
+static void find_apart(const tn_op *op, int n, bool *apart)
+{
+    int n_window, n_inserted, n_map, n_batch, q;
+    const int64_t *window = tn_attr_ints(op, TN_A_update_window_dims, &n_window), *inserted = tn_attr_ints(op, TN_A_inserted_window_dims, &n_inserted);
+    const int64_t *index_map = tn_attr_ints(op, TN_A_scatter_dims_to_operand_dims, &n_map), *batching = tn_attr_ints(op, TN_A_input_batching_dims, &n_batch);
+    const int64_t *indices_batching = tn_attr_ints(op, TN_A_scatter_indices_batching_dims, &q);
+    int64_t vector = tn_attr_int(op, TN_A_index_vector_dim, 0);
+    int next = 0, k = 0, rank = tn_operand(op, n + 1)->type.rank;
+    for (int i = 0; i < rank; i++)
+        apart[i] = tn_attr_int(op, TN_A_unique_indices, 0) != 0;
+    for (int i = 0; i < tn_operand(op, 0)->type.rank; i++)
+        if (!in_list(inserted, n_inserted, i, NULL) && !in_list(batching, n_batch, i, NULL))
+            apart[window[next++]] |= !in_list(index_map, n_map, i, NULL);
+    for (int i = 0; i < rank; i++) {
+        if (in_list(window, n_window, i, NULL))
+            continue;
+        k += k == vector;
+        apart[i] |= in_list(indices_batching, n_batch, k++, NULL);
+    }
+}
+
+static tn_subscript coordinate(const emitter *E, tn_tvalue *index)
+{
+    for (int j = 0; j < E->g->ndims; j++)
+        if (E->axis[j] >= 0 && E->start[j] == index)
+            return tn_sub_block(index, E->axis[j]);
+    return tn_sub_point(index);
+}
 
 static void scatter_body(emitter *E, const tn_op *op, int n, location *const *results, tn_tvalue *const *update_at)
 {
@@ -155,10 +184,11 @@ static void scatter_body(emitter *E, const tn_op *op, int n, location *const *re
             at[k++] = update_at[i];
         }
     tn_view *iv = dense_view(E, "indices", fuse_location(F, indices), &indices->type, TN_READ);
-    tn_tvalue *index[TN_MAX_RANK];
+    tn_tvalue *index[TN_MAX_RANK], *moved[TN_MAX_RANK];
     int next = 0, which;
     for (int i = 0; i < operand->type.rank; i++) {
-        index[i] = NULL;
+        bool any = false;
+        index[i] = moved[i] = NULL;
         if (!in_list(inserted, n_inserted, i, NULL) && !in_list(batching, n_batch, i, NULL))
             index[i] = update_at[window[next++]];
         if (in_list(batching, n_batch, i, &which))
@@ -168,37 +198,44 @@ static void scatter_body(emitter *E, const tn_op *op, int n, location *const *re
             if (vector < indices->type.rank)
                 at[vector] = tn_t_index(b, which);
             for (int d = 0; d < indices->type.rank; d++)
-                subs[d] = tn_sub_point(at[d]);
-            tn_tvalue *start = tn_t_cast(b, tn_t_load(b, iv, subs, tn_tscalar(indices->type.dtype)), TN_I64);
-            index[i] = index[i] ? tn_t_map2(b, TN_S_add, start, index[i]) : start;
+                subs[d] = coordinate(E, at[d]), any |= subs[d].block;
+            tn_tvalue *start = tn_t_cast(b, tn_t_load(b, iv, subs, any ? emitter_type(E, indices->type.dtype) : tn_tscalar(indices->type.dtype)), TN_I64);
+            moved[i] = index[i];
+            index[i] = start;
         }
         if (!index[i])
             index[i] = tn_t_index(b, 0);
     }
     tn_subscript to[TN_MAX_RANK], from[TN_MAX_RANK];
-    for (int i = 0; i < operand->type.rank; i++)
-        to[i] = tn_sub_point(index[i]);
+    int axis = 0;
+    for (int i = 0; i < operand->type.rank; i++) {
+        bool block = moved[i] && coordinate(E, moved[i]).block;
+        tn_tvalue *by = block ? tn_t_range(b, moved[i], E->extent[0]) : moved[i], *sum = by ? tn_t_map2(b, TN_S_add, index[i], by) : index[i];
+        to[i] = sum->type.rank ? tn_sub_index(sum, 1, &axis) : coordinate(E, sum);
+    }
     for (int i = 0; i < update->type.rank; i++)
-        from[i] = tn_sub_point(update_at[i]);
+        from[i] = coordinate(E, update_at[i]);
     tn_tvalue *args[32];
     tn_view *view[16];
     for (int i = 0; i < n; i++) {
         tn_dtype dtype = tn_operand(op, i)->type.dtype;
         view[i] = dense_view(E, "result", results[i], &operand->type, TN_READ_WRITE);
         tn_view *uv = dense_view(E, "update", fuse_location(F, tn_operand(op, n + 1 + i)), &update->type, TN_READ);
-        args[i] = tn_t_load(b, view[i], to, tn_tscalar(dtype));
-        args[n + i] = tn_t_load(b, uv, from, tn_tscalar(tn_operand(op, n + 1 + i)->type.dtype));
+        args[i] = tn_t_load(b, view[i], to, emitter_type(E, dtype));
+        args[n + i] = tn_t_load(b, uv, from, emitter_type(E, tn_operand(op, n + 1 + i)->type.dtype));
     }
     tn_tvalue *value[16];
     for (int i = 0; i < n; i++)
         value[i] = emit_scalar_region(E, b, op->region[0], args, i);
     for (int i = 0; i < n; i++)
-        tn_t_store(b, view[i], to, value[i]);
+        tn_t_store(b, view[i], to, E->rank ? emit_full_tile(E, value[i]) : value[i]);
 }
 
-/* The operand's copy, then every update in order: updates may meet, so one program applies them all. */
+/* The operand's copy, then the updates. Those that may meet are applied in order, by one program; dims along which they don't are dealt out to programs, and the innermost
+ * of them to its elements. */
 static void emit_scatter(fuser *F, tn_steps *steps, const tn_op *op)
 {
+    enum { ELEMENTS = 1024 /* of a program on a CPU */ };
     int n = op->nresults;
     location *results[16];
     if (n > 16) {
@@ -214,8 +251,24 @@ static void emit_scatter(fuser *F, tn_steps *steps, const tn_op *op)
     emitter *E = emitter_new(F, g, "scatter");
     tn_tblock *outer = E->b.block;
     tn_tvalue *at[TN_MAX_RANK];
+    bool apart[TN_MAX_RANK];
+    int inner = -1;
+    find_apart(op, n, apart);
+    for (int i = 0; i < type->rank; i++) {
+        g->dim[i].fold = !apart[i];
+        inner = apart[i] && !tn_dim_is(type->dim[i], 1) ? i : inner;
+    }
+    int64_t most = inner >= 0 && tn_dim_is_const(type->dim[inner]) ? pow2_ceil(type->dim[inner]->value) : INT64_MAX;
+    gpu_tile t = {.columns = tn_min(most, ELEMENTS)};
+    if (fuse_for_gpu(F) && inner >= 0) {
+        t = fuse_gpu_scatter(F, g, inner);
+        tn_schedule_set(E->kernel, "", "warps", t.warps);
+    }
     for (int i = 0; i < type->rank; i++)
-        at[i] = open_loop(E, type->dim[i], 1);
+        if (apart[i])
+            emit_grid_dim(E, i, i == inner ? t.columns : 1, i == inner ? 0 : -1);
+    for (int i = 0; i < type->rank; i++)
+        at[i] = apart[i] ? E->start[i] : open_loop(E, type->dim[i], 1);
     scatter_body(E, op, n, results, at);
     close_loops(E, outer);
     emitter_finish(E, steps);

@@ -116,7 +116,7 @@ static bool run_intrinsic(machine *m, tn_number *out)
         tn_number operands[3];
         for (int i = 0; i < op->noperands && i < 3; i++)
             operands[i] = lanes_of(m, op->operand[i])[l];
-        if (!tn_l_gpu_eval(op->name, operands, op->noperands, &out[l]))
+        if (!tn_l_gpu_eval(op->name, operands, op->noperands, &out[l]) && !tn_l_cpu_eval(op->name, operands, op->noperands, &out[l]))
             return false;
     }
     return true;

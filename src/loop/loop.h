@@ -282,6 +282,7 @@ typedef struct tn_vector_spec {
     bool f8;             /* casts between f32 and f8 are instructions */
     int most_lanes;      /* a GPU: a vector is no register but elements that one thread has side by side, so that a loop of a constant number of iterations, a power
                             of two up to this, becomes vectors of exactly that many, under any mask; the emitter cuts accesses into what an instruction takes. 0: a CPU */
+    bool scale;          /* x 2^floor(y), rounded once, is an instruction (vscalefps) */
 } tn_vector_spec;
 typedef struct tn_pass_options {
     tn_vector_spec vector;
@@ -302,6 +303,8 @@ tn_status tn_loop_expand(tn_lfunc *func, const tn_pass_options *options);
 tn_status tn_loop_tile(tn_lfunc *func, const char *index, int64_t factor);
 tn_status tn_loop_interchange(tn_lfunc *func, const char *outer, const char *inner);
 
+/* A row of target/cpu/intrinsics.def whose lanes are each by themselves, on one lane of f32; false: it is none. */
+bool tn_l_cpu_eval(const char *name, const tn_number *operands, int n, tn_number *result);
 /* A row of gpu_functions.def on one lane of f32; false: there is none with that name and number of operands. */
 bool tn_l_gpu_eval(const char *name, const tn_number *operands, int n, tn_number *result);
 

@@ -6,8 +6,49 @@
  *   - at_most(c, x) and at_least(c, x) give x when x is NaN, which is the operand order of x86's min and max.
  * Bits are i32; integer sums wrap. */
 #include <math.h>
+#include <string.h>
 
 #include "loop/formula.h"
+
+/* ---- scaling by an instruction ---- */
+
+bool tn_l_cpu_eval(const char *name, const tn_number *operands, int n, tn_number *result)
+{
+    if (strncmp(name, "vscalefps_", 10) != 0 || n != 2)
+        return false;
+    *result = tn_number_from_double(TN_F32, operands[0].f * exp2(floor(operands[1].f)));
+    return true;
+}
+
+static bool can_scale(const emitter *vm) { return vm->spec->scale && vm->lanes <= 16; }
+
+/* As many lanes as the instruction has: few are lanes of four, so that a remainder has the bits of a whole vector. */
+static V with_four_lanes(emitter *vm, V x)
+{
+    if (vm->lanes == 1)
+        return tn_l_splat(vm->b, x, 4);
+    return tn_l_shuffle(vm->b, x, x, (const int[]){0, 1 % vm->lanes, 2 % vm->lanes, 0}, 4);
+}
+
+/* x 2^n for an integer n. */
+static V scaled(emitter *vm, V x, V n)
+{
+    tn_lbuilder *b = vm->b;
+    if (vm->lanes >= 4)
+        return tn_l_intrinsic(b, vm->lanes == 16 ? "vscalefps_512" : vm->lanes == 8 ? "vscalefps_256" : "vscalefps_128", (V[]){x, n}, 2, x->type);
+    V wide = tn_l_intrinsic(b, "vscalefps_128", (V[]){with_four_lanes(vm, x), with_four_lanes(vm, n)}, 2, tn_lvector(TN_F32, 4));
+    return vm->lanes == 1 ? tn_l_extract(b, wide, tn_l_index(b, 0)) : tn_l_shuffle(b, wide, wide, (const int[]){0, 1, 2}, vm->lanes);
+}
+
+/* e^x for x within [-104, 89] or NaN. */
+static V exp_by_scaling(emitter *vm, V x)
+{
+    V n = tn_l_fn1(vm->b, TN_S_round_even, mul(vm, x, F(vm, 0x1.715476p0f)));
+    V r1 = fused(vm, n, F(vm, -0x1.62e43p-1f), x); /* ln2, high part */
+    V r = fused(vm, n, F(vm, 0x1.05c61p-29f), r1); /* ln2, low part (negative) */
+    V p = POLYNOMIAL(vm, r, 0x1.6a4d6p-10f, 0x1.12398ep-7f, 0x1.5558bp-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f, 1.0f);
+    return scaled(vm, p, n);
+}
 
 /* ---- the functions ---- */
 
@@ -15,6 +56,8 @@ static V exp_f32(emitter *vm, V x)
 {
     V x1 = at_most(vm, F(vm, 89.0f), x);
     V x2 = at_least(vm, F(vm, -104.0f), x1);
+    if (can_scale(vm))
+        return exp_by_scaling(vm, x2);
     V t = fused(vm, x2, F(vm, 0x1.715476p-1f), F(vm, 0x1.8000fep23f)); /* x / (2 ln2), + 127 */
     V m = sub(vm, t, F(vm, 0x1.8000fep23f));
     V r1 = fused(vm, m, F(vm, -0x1.62e43p0f), x2); /* 2 ln2, high part */
@@ -33,6 +76,10 @@ static V logistic_f32(emitter *vm, V x)
 {
     V x1 = at_most(vm, F(vm, 30.0f), x);
     V x2 = at_least(vm, F(vm, -104.0f), x1);
+    if (can_scale(vm)) {
+        V e = exp_by_scaling(vm, x2);
+        return divide(vm, e, add(vm, e, F(vm, 1.0f)));
+    }
     V t = fused(vm, x2, F(vm, 0x1.715476p0f), F(vm, 0x1.80012ep23f)); /* x / ln2 + (1.5 * 2^23 + 127 + 24) */
     V n = sub(vm, t, F(vm, 0x1.80012ep23f));
     V r1 = fused(vm, n, F(vm, -0x1.62e43p-1f), x2);

@@ -11,12 +11,12 @@
 #include "target/internal.h"
 
 static const tn_machine machines[] = {
-#define MACHINE(name, triple, cpu, features, needs, bits, registers, fma, mask_min_bits, gather, dot_rows, dot_vectors, l1, l2)        \
-    {name, triple, cpu, features, needs, {bits, registers, fma, mask_min_bits, gather, false, false, 0}, dot_rows, dot_vectors, false, false, 0, NULL, l1, l2},
+#define MACHINE(name, triple, cpu, features, needs, bits, registers, fma, mask_min_bits, gather, scale, dot_rows, dot_vectors, l1, l2) \
+    {name, triple, cpu, features, needs, {bits, registers, fma, mask_min_bits, gather, false, false, 0, scale}, dot_rows, dot_vectors, false, false, 0, NULL, l1, l2},
 #include "target/cpu/machines.def"
 #undef MACHINE
 /* A thread loads 16 bytes at once. What is the caches' of a core is here shared memory of a CTA, and registers. */
-#define GPU(name, features, f8, groups, processors, shared, ...) {name, "nvptx64-nvidia-cuda", name, features, "", {128, 255, true, 0, false, true, f8, 16}, 0, 0, true, groups, processors, &(const tn_machine_limits){__VA_ARGS__}, shared, 256 << 10},
+#define GPU(name, features, f8, groups, processors, shared, ...) {name, "nvptx64-nvidia-cuda", name, features, "", {128, 255, true, 0, false, true, f8, 16, false}, 0, 0, true, groups, processors, &(const tn_machine_limits){__VA_ARGS__}, shared, 256 << 10},
 #include "target/gpu/machines.def"
 #undef GPU
 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const tn_pass_options machines[] = {
-    {.vector = {.bits = 512, .registers = 32, .fma = true, .mask_min_bits = 8, .gather = true}},
+    {.vector = {.bits = 512, .registers = 32, .fma = true, .mask_min_bits = 8, .gather = true, .scale = true}},
     {.vector = {.bits = 256, .registers = 16, .fma = true, .mask_min_bits = 32, .gather = true}},
     {.vector = {.bits = 128, .registers = 16, .fma = false, .mask_min_bits = 0, .gather = false}},
     {.vector = {.bits = 128, .registers = 255, .fma = true, .most_lanes = 16}},

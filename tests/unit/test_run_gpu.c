@@ -897,6 +897,37 @@ static void sorts_run(void **state)
     tn_session_free(session);
 }
 
+/* Updates that meet, in order, some of them outside: windows, batches, and indices that differ are dealt out. */
+static void scatters_run(void **state)
+{
+    static const char *const form =
+        "graph @f(%%x: i32[%s], %%i: i32[%s], %%u: i32[%s]) {\n  %%0 = scatter %%x, %%i, %%u, %s : i32[%s] {\n  ^(%%a: i32[], %%b: i32[]):\n"
+        "    %%two = constant dense<2> : i32[]\n    %%c = multiply %%a, %%two : i32[]\n    %%d = add %%c, %%b : i32[]\n    return %%d\n  }\n  return %%0\n}\n";
+    static const struct { const char *x, *i, *u, *attributes; int64_t shape[3][3]; int rank[3]; } cases[] = {
+        {"7, 70", "9, 1", "9, 70", "update_window_dims = [1], inserted_window_dims = [0], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+         {{7, 70}, {9, 1}, {9, 70}}, {2, 2, 2}},
+        {"7, 70", "9, 2", "9, 5", "update_window_dims = [1], inserted_window_dims = [0], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1",
+         {{7, 70}, {9, 2}, {9, 5}}, {2, 2, 2}},
+        {"7, 70", "9, 70, 1", "9, 70", "update_window_dims = [], inserted_window_dims = [0], input_batching_dims = [1], scatter_indices_batching_dims = [1], scatter_dims_to_operand_dims = [0], index_vector_dim = 2",
+         {{7, 70}, {9, 70, 1}, {9, 70}}, {2, 3, 2}},
+        {"7, 3, 40", "7, 6, 1", "7, 6, 40", "update_window_dims = [2], inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2",
+         {{7, 3, 40}, {7, 6, 1}, {7, 6, 40}}, {3, 3, 3}},
+        {"20", "6, 1", "6", "update_window_dims = [], inserted_window_dims = [0], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+         {{20}, {6, 1}, {6}}, {1, 2, 1}},
+        {"20", "4, 1", "4, 3", "update_window_dims = [1], inserted_window_dims = [], input_batching_dims = [], scatter_indices_batching_dims = [], scatter_dims_to_operand_dims = [0], index_vector_dim = 1, unique_indices = true",
+         {{20}, {4, 1}, {4, 3}}, {1, 2, 2}}, /* -5, 2, -4, 3: apart, two outside */
+    };
+    tn_session *session = tn_session_new();
+    (void)state;
+    for (size_t c = 0; c < TN_COUNT(cases); c++) {
+        DLTensor in[3];
+        for (int i = 0; i < 3; i++)
+            in[i] = (DLTensor){.ndim = cases[c].rank[i], .shape = (int64_t *)cases[c].shape[i]};
+        check_network(tn_format(&session->arena, form, cases[c].x, cases[c].i, cases[c].u, cases[c].attributes, cases[c].x), c % 2 ? "sm_80" : "sm_90a", TN_I32, in, 3, 2);
+    }
+    tn_session_free(session);
+}
+
 /* A cache with what a step adds: one kernel for both parts. */
 static void small_parts_are_joined(void **state)
 {
@@ -1021,7 +1052,7 @@ int main(void)
         cmocka_unit_test(rows_wait),
         cmocka_unit_test(loops_run),                       cmocka_unit_test(products_with_few_tiles_run),
         cmocka_unit_test(convolutions_with_few_tiles_run),  cmocka_unit_test(convolutions_run),
-        cmocka_unit_test(merged_products_run),             cmocka_unit_test(sorts_run), cmocka_unit_test(small_parts_are_joined),
+        cmocka_unit_test(merged_products_run),             cmocka_unit_test(sorts_run), cmocka_unit_test(scatters_run), cmocka_unit_test(small_parts_are_joined),
         cmocka_unit_test(code_is_kept),                    cmocka_unit_test(machines_have_names),
     };
     return cmocka_run_group_tests(tests, start_tests, NULL);

@@ -96,12 +96,12 @@ static LLVMTargetMachineRef new_target_machine(tn_emitter *e, int level)
 
 /* Loops are unrolled, widened and hoisted already. What is left for LLVM: buffers into registers, and the folding and sharing of what the
  * emitter wrote plainly. */
-static const char pipeline[] = "sroa,early-cse,simplifycfg";
+static const char pipeline[] = "sroa,early-cse,simplifycfg", gpu_pipeline[] = "dce,sroa,early-cse,simplifycfg"; /* there vectors of registers, of which lanes are used alone */
 
 static void run_passes(tn_emitter *e, LLVMTargetMachineRef target_machine)
 {
     LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef error = LLVMRunPasses(e->module, pipeline, target_machine, options);
+    LLVMErrorRef error = LLVMRunPasses(e->module, e->machine->gpu ? gpu_pipeline : pipeline, target_machine, options);
     LLVMDisposePassBuilderOptions(options);
     if (error) {
         char *text = LLVMGetErrorMessage(error);

@@ -392,8 +392,25 @@ static LLVMValueRef bool_fn(tn_emitter *e, tn_scalar fn, LLVMValueRef *args)
     }
 }
 
+/* A GPU computes what has 32 bits and more lane by lane: vectors would be put together and taken apart again by each of LLVM's passes. */
+static LLVMValueRef lane_by_lane(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args, int lanes)
+{
+    LLVMValueRef result = NULL;
+    for (int i = 0; i < lanes; i++) {
+        LLVMValueRef lane[3];
+        for (int k = 0; k < tn_scalar_arity(fn); k++)
+            lane[k] = tn_emit_lane(e, args[k], i);
+        LLVMValueRef y = tn_emit_fn(e, fn, dtype, lane);
+        result = tn_emit_with_lane(e, i ? result : LLVMGetPoison(LLVMVectorType(LLVMTypeOf(y), (unsigned)lanes)), y, i);
+    }
+    return result;
+}
+
 LLVMValueRef tn_emit_fn(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLVMValueRef *args)
 {
+    int lanes = e->machine->gpu ? tn_emit_lanes(LLVMTypeOf(args[0])) : 1;
+    if (lanes > 1 && (dtype == TN_BOOL || (tn_dtype_bits(dtype) >= 32 && !tn_is_complex(dtype))) && tn_scalar_accepts(fn, dtype))
+        return lane_by_lane(e, fn, dtype, args, lanes);
     if (fn == TN_S_select)
         return LLVMBuildSelect(e->builder, args[0], args[1], args[2], "");
     if (!tn_scalar_accepts(fn, dtype))

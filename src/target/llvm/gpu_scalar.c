@@ -36,11 +36,6 @@ static const gpu_fn gpu_fns[] = {
 #undef GPU_FN
 };
 
-static LLVMValueRef with_lane(tn_emitter *e, LLVMValueRef vector, LLVMValueRef value, int lane)
-{
-    return LLVMBuildInsertElement(e->builder, vector, value, tn_emit_int(tn_emit_int_type(e, 32, 1), lane), "");
-}
-
 LLVMValueRef tn_emit_gpu_fn(tn_emitter *e, const char *name, LLVMValueRef *args, unsigned nargs)
 {
     static const char *const constraints[] = {"", "=f,f", "=f,f,f", "=f,f,f,f"};
@@ -55,7 +50,7 @@ LLVMValueRef tn_emit_gpu_fn(tn_emitter *e, const char *name, LLVMValueRef *args,
             for (unsigned k = 0; k < nargs; k++)
                 lane[k] = tn_emit_lane(e, args[k], i);
             LLVMValueRef y = tn_emit_ptx(e, f32, gpu_fns[row].text, constraints[nargs], lane, nargs);
-            result = lanes == 1 ? y : with_lane(e, result, y, i);
+            result = lanes == 1 ? y : tn_emit_with_lane(e, result, y, i);
         }
         return result;
     }
@@ -118,7 +113,7 @@ LLVMValueRef tn_emit_gpu_narrow(tn_emitter *e, LLVMValueRef value, tn_dtype to)
         return LLVMBuildTrunc(e->builder, narrow_pair(e, value, zero, to), type, "");
     LLVMValueRef pairs = LLVMGetPoison(LLVMVectorType(pair, (unsigned)(lanes + 1) / 2));
     for (int i = 0; i < lanes; i += 2)
-        pairs = with_lane(e, pairs, narrow_pair(e, tn_emit_lane(e, value, i), i + 1 < lanes ? tn_emit_lane(e, value, i + 1) : zero, to), i / 2);
+        pairs = tn_emit_with_lane(e, pairs, narrow_pair(e, tn_emit_lane(e, value, i), i + 1 < lanes ? tn_emit_lane(e, value, i + 1) : zero, to), i / 2);
     if (lanes % 2 == 0)
         return LLVMBuildBitCast(e->builder, pairs, type, "");
     LLVMValueRef all = LLVMBuildBitCast(e->builder, pairs, tn_emit_type(e, to, lanes + 1), "");
@@ -159,7 +154,7 @@ LLVMValueRef tn_emit_gpu_paired(tn_emitter *e, tn_scalar fn, tn_dtype dtype, LLV
     LLVMValueRef x = LLVMBuildBitCast(e->builder, args[0], words, ""), y = LLVMBuildBitCast(e->builder, args[1], words, ""), result = LLVMGetPoison(words);
     for (int i = 0; i < lanes / 2; i++) {
         LLVMValueRef pair[3] = {tn_emit_lane(e, x, i), tn_emit_lane(e, y, i), tn_emit_int(word, form->third)};
-        result = with_lane(e, result, tn_emit_ptx(e, word, form->text, form->third ? "=r,r,r,r" : "=r,r,r", pair, form->third ? 3 : 2), i);
+        result = tn_emit_with_lane(e, result, tn_emit_ptx(e, word, form->text, form->third ? "=r,r,r,r" : "=r,r,r", pair, form->third ? 3 : 2), i);
     }
     return LLVMBuildBitCast(e->builder, result, type, "");
 }
@@ -220,9 +215,9 @@ LLVMValueRef tn_emit_gpu_widen(tn_emitter *e, LLVMValueRef value, tn_dtype from)
             LLVMValueRef word = tn_emit_lane(e, pairs, i / 2);
             widen_pair(e, bits == 8 ? halves_of_f8(e, word, from) : word, from, pair);
         }
-        result = with_lane(e, result, pair[0], i);
+        result = tn_emit_with_lane(e, result, pair[0], i);
         if (pair[1])
-            result = with_lane(e, result, pair[1], i + 1);
+            result = tn_emit_with_lane(e, result, pair[1], i + 1);
     }
     return result;
 }

@@ -58,6 +58,7 @@ LLVMValueRef tn_emit_int(LLVMTypeRef type, int64_t value); /* of an integer type
 LLVMValueRef tn_emit_real(LLVMTypeRef type, double value);
 LLVMValueRef tn_emit_splat(tn_emitter *e, LLVMValueRef scalar, int lanes);
 LLVMValueRef tn_emit_lane(tn_emitter *e, LLVMValueRef vector, int lane); /* a scalar is its own lane 0 */
+LLVMValueRef tn_emit_with_lane(tn_emitter *e, LLVMValueRef vector, LLVMValueRef value, int lane);
 /* Lanes [first, first + n) as a vector (n = 1: a scalar). */
 LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n);
 /* Calls an LLVM intrinsic by its name without the type suffix; `overload` are the types that the suffix stands for. */

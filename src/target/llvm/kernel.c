@@ -39,8 +39,11 @@ static LLVMValueRef emit_fn(tn_emitter *e, const tn_lop *op)
     for (int i = 0; i < op->noperands; i++)
         args[i] = tn_emit_value(e, op->operand[i]);
     LLVMValueRef v = tn_emit_fn(e, op->fn, op->operand[op->noperands - 1]->type.dtype, args);
-    if (op->contract && e->machine->gpu && LLVMIsAInstruction(v))
-        LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
+    for (int i = 0; op->contract && e->machine->gpu && i < op->result->type.lanes; i++) {
+        LLVMValueRef lane = tn_emit_lane(e, v, i);
+        if (LLVMIsAInstruction(lane) && LLVMCanValueUseFastMathFlags(lane))
+            LLVMSetFastMathFlags(lane, LLVMFastMathAllowContract);
+    }
     return v;
 }
 

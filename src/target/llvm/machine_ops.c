@@ -59,9 +59,18 @@ static LLVMValueRef emit_gpu_fn(tn_emitter *e, const tn_lop *op)
     return tn_emit_gpu_fn(e, op->name, args, (unsigned)op->noperands);
 }
 
+/* What an intrinsic with a mask has behind its operands: what lanes that are masked out get, the mask, the rounding mode. */
+static LLVMValueRef behind_operands(LLVMTypeRef type)
+{
+    enum { AS_SET = 4 };
+    if (LLVMGetTypeKind(type) != LLVMIntegerTypeKind)
+        return LLVMGetPoison(type);
+    return LLVMGetIntTypeWidth(type) == 32 ? LLVMConstInt(type, AS_SET, false) : LLVMConstAllOnes(type);
+}
+
 LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op)
 {
-    LLVMTypeRef want = tn_emit_type(e, op->result->type.dtype, op->result->type.lanes), params[4];
+    LLVMTypeRef want = tn_emit_type(e, op->result->type.dtype, op->result->type.lanes), params[5];
     if (e->machine->gpu && is_gpu_fn(op))
         return emit_gpu_fn(e, op);
     const machine_op *row = find(op->name);
@@ -73,11 +82,12 @@ LLVMValueRef tn_emit_machine_op(tn_emitter *e, const tn_lop *op)
     if (strcmp(types, row->types) != 0)
         return tn_emit_refuse(e, want, "intrinsic '%s' on %s: its types are %s", op->name, types, row->types);
     unsigned id = LLVMLookupIntrinsicID(row->intrinsic, strlen(row->intrinsic));
-    assert(id && op->noperands <= 4);
     LLVMTypeRef type = LLVMIntrinsicGetType(e->context, id, NULL, 0);
+    int nparams = (int)LLVMCountParamTypes(type);
+    assert(id && op->noperands <= nparams && nparams <= 5);
     LLVMGetParamTypes(type, params);
-    LLVMValueRef args[4], function = LLVMGetIntrinsicDeclaration(e->module, id, NULL, 0);
-    for (int i = 0; i < op->noperands; i++)
-        args[i] = LLVMBuildBitCast(e->builder, tn_emit_value(e, op->operand[i]), params[i], "");
-    return LLVMBuildBitCast(e->builder, LLVMBuildCall2(e->builder, type, function, args, (unsigned)op->noperands, ""), want, "");
+    LLVMValueRef args[5], function = LLVMGetIntrinsicDeclaration(e->module, id, NULL, 0);
+    for (int i = 0; i < nparams; i++)
+        args[i] = i < op->noperands ? LLVMBuildBitCast(e->builder, tn_emit_value(e, op->operand[i]), params[i], "") : behind_operands(params[i]);
+    return LLVMBuildBitCast(e->builder, LLVMBuildCall2(e->builder, type, function, args, (unsigned)nparams, ""), want, "");
 }

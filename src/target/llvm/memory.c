@@ -447,8 +447,45 @@ static void store_nibbles(tn_emitter *e, const access *a)
 
 /* ---- whole bytes ------------------------------------------------------------------------------------------------------------------ */
 
+/* Registers of a GPU, which SROA had better find lane by lane (tn_emit_fn). */
+static bool is_lanes(const tn_emitter *e, const access *a)
+{
+    const tn_lop *alloc = a->buffer->def;
+    return e->machine->gpu && a->lanes > 1 && tn_dtype_bits(a->dtype) >= 32 && !tn_is_complex(a->dtype) && alloc && alloc->code == TN_L_alloc &&
+           alloc->result->type.space != TN_SPACE_SHARED && a->buffer->type.lanes == 1;
+}
+
+static LLVMValueRef lane_address(tn_emitter *e, const access *a, LLVMValueRef at, int lane)
+{
+    LLVMValueRef by = tn_emit_int(tn_emit_int_type(e, 64, 1), lane);
+    return lane ? LLVMBuildInBoundsGEP2(e->builder, tn_emit_memory_type(e, a->dtype, 1), at, &by, 1, "") : at;
+}
+
+static LLVMValueRef load_lanes(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMValueRef result = LLVMGetPoison(tn_emit_memory_type(e, a->dtype, a->lanes));
+    for (int i = 0; i < a->lanes; i++) {
+        LLVMValueRef load = LLVMBuildLoad2(e->builder, tn_emit_memory_type(e, a->dtype, 1), lane_address(e, a, at, i), "");
+        LLVMSetAlignment(load, alignment(a->dtype));
+        result = tn_emit_with_lane(e, result, load, i);
+    }
+    return result;
+}
+
+static LLVMValueRef store_lanes(tn_emitter *e, const access *a, LLVMValueRef at)
+{
+    LLVMValueRef store = NULL;
+    for (int i = 0; i < a->lanes; i++) {
+        store = LLVMBuildStore(e->builder, tn_emit_lane(e, a->value, i), lane_address(e, a, at, i));
+        LLVMSetAlignment(store, alignment(a->dtype));
+    }
+    return store;
+}
+
 static LLVMValueRef plain_load(tn_emitter *e, const access *a, LLVMValueRef at)
 {
+    if (is_lanes(e, a))
+        return load_lanes(e, a, at);
     LLVMValueRef load = LLVMBuildLoad2(e->builder, tn_emit_memory_type(e, a->dtype, a->lanes), at, "");
     LLVMSetAlignment(load, load_alignment(e, a));
     return from_memory(e, a, mark_load(e, a, load));
@@ -509,6 +546,8 @@ static LLVMValueRef emit_load(tn_emitter *e, const access *a)
 
 static LLVMValueRef plain_store(tn_emitter *e, const access *a, LLVMValueRef at)
 {
+    if (is_lanes(e, a))
+        return store_lanes(e, a, at);
     LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, a->dtype, a->value), at);
     LLVMSetAlignment(store, vector_alignment(e, a, alignment(a->dtype)));
     return store;

@@ -103,11 +103,37 @@ LLVMValueRef tn_emit_splat(tn_emitter *e, LLVMValueRef scalar, int lanes)
     return LLVMBuildShuffleVector(e->builder, first, poison, LLVMConstNull(LLVMVectorType(i32, (unsigned)lanes)), "");
 }
 
+/* What was put there, without taking it out again. NULL: not known. */
+static LLVMValueRef known_lane(LLVMValueRef vector, int lane)
+{
+    if (LLVMIsConstant(vector))
+        return LLVMGetAggregateElement(vector, (unsigned)lane);
+    for (; LLVMIsAInsertElementInst(vector); vector = LLVMGetOperand(vector, 0)) {
+        LLVMValueRef at = LLVMGetOperand(vector, 2);
+        if (!LLVMIsAConstantInt(at))
+            return NULL;
+        if (LLVMConstIntGetZExtValue(at) == (unsigned)lane)
+            return LLVMGetOperand(vector, 1);
+    }
+    if (!LLVMIsAShuffleVectorInst(vector))
+        return NULL;
+    int from = LLVMGetMaskValue(vector, (unsigned)lane), have = tn_emit_lanes(LLVMTypeOf(LLVMGetOperand(vector, 0)));
+    return from >= 0 ? known_lane(LLVMGetOperand(vector, from >= have), from % have) : NULL;
+}
+
 LLVMValueRef tn_emit_lane(tn_emitter *e, LLVMValueRef vector, int lane)
 {
     if (tn_emit_lanes(LLVMTypeOf(vector)) == 1)
         return vector;
+    LLVMValueRef known = known_lane(vector, lane);
+    if (known)
+        return known;
     return LLVMBuildExtractElement(e->builder, vector, LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)lane, false), "");
+}
+
+LLVMValueRef tn_emit_with_lane(tn_emitter *e, LLVMValueRef vector, LLVMValueRef value, int lane)
+{
+    return LLVMBuildInsertElement(e->builder, vector, value, LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)lane, false), "");
 }
 
 LLVMValueRef tn_emit_slice(tn_emitter *e, LLVMValueRef vector, int first, int n)
