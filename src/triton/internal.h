@@ -6,6 +6,7 @@
 
 #define TN_TRITON_LANGUAGE "triton.language"
 #define TN_TRITON_LIBDEVICE "triton.language.extra.libdevice"
+#define TN_TRITON_CUDA "triton.language.extra.cuda"
 /* Numbers of units that no caller added: prelude.tl, and a literal that stands alone. In both a name means what it means with the usual imports. */
 enum { TN_T_PRELUDE = -1, TN_T_LITERAL = -2 };
 

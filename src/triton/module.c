@@ -277,7 +277,7 @@ static const char *canonical(const char *module)
 static bool is_module(const char *name)
 {
     static const char *const modules[] = {
-        "tenon", "triton", TN_TRITON_LANGUAGE, TN_TRITON_LIBDEVICE, "triton.language.extra", "triton.language.extra.cuda", "triton.language.extra.hip",
+        "tenon", "triton", TN_TRITON_LANGUAGE, TN_TRITON_LIBDEVICE, "triton.language.extra", TN_TRITON_CUDA, "triton.language.extra.hip",
         "triton.language.extra.intel", "triton.language.math", "triton.language.core", "triton.language.standard", "triton.language.random", "triton.runtime",
         /* classes, which isinstance and annotations name */
         "triton.language.tensor", "triton.language.tuple", "triton.language.block_pointer", "triton.language.tensor_descriptor",
@@ -313,7 +313,9 @@ static bool member(tn_tcompiler *c, const char *module, const char *name, tn_py 
         return true;
     if (strcmp(module, TN_TRITON_LIBDEVICE) == 0)
         function = prelude_function(c->module, tn_format(arena, "libdevice_%s", name));
-    else if (is_language(module) && (name[0] != '_' || tn_t_in_prelude(c)) && strncmp(name, "libdevice_", 10) != 0)
+    else if (strcmp(module, TN_TRITON_CUDA) == 0)
+        function = prelude_function(c->module, tn_format(arena, "cuda_%s", name));
+    else if (is_language(module) && (name[0] != '_' || tn_t_in_prelude(c)) && strncmp(name, "libdevice_", 10) != 0 && strncmp(name, "cuda_", 5) != 0)
         function = prelude_function(c->module, name);
     if (function) {
         *out = (tn_py){.kind = TN_PY_FUNCTION, .function = function};

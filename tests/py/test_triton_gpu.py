@@ -42,6 +42,22 @@ def test_compiled_without_one(monkeypatch):
     assert double.warmup(np.zeros(4, np.float32), np.zeros(4, np.float32), 4, BLOCK=4).gpu is None
 
 
+@triton.jit
+def clocks(out):
+    tl.extra.cuda.gdc_wait()
+    tl.store(out, tl.extra.cuda.globaltimer())
+    tl.store(out + 1, tl.extra.cuda.globaltimer())
+    tl.store(out + 2, tl.extra.cuda.smid())
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+def test_special_registers():
+    ptx = clocks.warmup(np.zeros(4, np.int64), machine="sm_80").asm["ptx"]
+    assert ptx.count("%globaltimer") == 2 and "%smid" in ptx
+    with pytest.raises(tenon.Error, match="compile for a GPU"):
+        clocks.warmup(np.zeros(4, np.int64))
+
+
 @without
 def test_refused_without_one():
     x = fake_gpu.Tensor(64)
