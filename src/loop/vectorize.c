@@ -199,7 +199,8 @@ static int narrow_compare(widener *w, const tn_lop *op)
     return -1;
 }
 
-/* Whether first + stride * lane < last or >= last for all lanes alike: the whole vector's width divides both, and nothing wraps. */
+/* Whether first + stride * lane < last or >= last for all lanes alike: the whole vector's width divides both, and nothing wraps. A width that is a power of two
+ * divides the numbers at which types wrap: no vector goes over one. */
 static bool same_for_all_lanes(widener *w, const tn_lop *op)
 {
     static const struct {
@@ -212,7 +213,7 @@ static bool same_for_all_lanes(widener *w, const tn_lop *op)
         const tn_lvalue *x = op->operand[forms[i].affine], *last = op->operand[1 - forms[i].affine], *index = w->loop->region[0]->arg;
         int64_t stride = stride_of(w, x), limit = tn_dtype_bits(x->type.dtype) == 64 ? no_wrap : INT32_MAX / 2, width;
         if (stride > 0 && shape_of(w, last) == UNIFORM && (x->type.dtype == TN_I64 || x->type.dtype == TN_I32) && tn_mul(stride, w->exact, &width) &&
-            tn_l_multiple(x, index) % width == 0 && tn_l_multiple(last, NULL) % width == 0 && within(tn_l_range(&w->ranges, x), -limit, limit))
+            tn_l_multiple(x, index) % width == 0 && tn_l_multiple(last, NULL) % width == 0 && ((width & (width - 1)) == 0 || within(tn_l_range(&w->ranges, x), -limit, limit)))
             return true;
     }
     return false;
