@@ -14,6 +14,7 @@ TENON = os.environ.get("TENON", "build/release/tenon")
 CHECKED = os.environ.get("TENON_CHECKED", TENON)
 FAKE = pathlib.Path(TENON).resolve().parent / "unit/fake_cuda.so"
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "triton/elementwise.py"
+SOFTMAX = pathlib.Path(__file__).resolve().parents[2] / "examples/kernels/softmax.py"
 RIGHT, AT_FAULT, USAGE, DIFFERS = range(4)
 
 
@@ -183,6 +184,15 @@ def test_without_a_gpu(tmp_path):
     loop = kernel("add", *arguments, "--emit=loop", "--target=cuda").stdout
     assert "threads 128" in loop and "overlap" not in loop and "readonly" in loop  # each argument is a buffer of its own
     assert ") overlap" in kernel("add", *arguments, "--emit=loop").stdout
+
+
+def test_clusters():
+    """Long rows that several sweeps need are shared by CTAs of a cluster, of 16 warps at most; shorter ones, and those on an older GPU, are not."""
+    def loop(n, block, machine="sm_90a", warps=32):
+        arrays = args(output_ptr=f"f32[{n}]", input_ptr=f"f32[{n}]", n_cols=n)
+        return kernel("fused_softmax", *arrays, f"--const=BLOCK={block}", f"--num-warps={warps}", f"--machine={machine}", "--emit=loop", file=SOFTMAX).stdout
+    assert "threads 512 cluster 4" in loop(65536, 65536) and "threads 256 cluster 2" in loop(20000, 32768, warps=8)
+    assert " cluster " not in loop(16384, 16384) and " cluster " not in loop(20000, 32768, machine="sm_80")
 
 
 COUNTED = """
