@@ -5,8 +5,8 @@
  * own among them. So nobody meets but once, before the first is sent: a CTA that has not begun has no memory yet. They arrive there first of all, and wait behind what
  * they load. Nor does one have to wait before it ends: whoever would send to it has done so before it could go on, and what it sends itself goes to CTAs that wait for it.
  *
- * That holds for a program that runs once, whose deliveries come each to a place of its own. No loops, therefore, and nothing that moves elements from thread to thread in
- * other ways: then one CTA does the program, which has as many warps. */
+ * That holds for a program that runs once, whose deliveries come each to a place of its own. No loops, therefore, nothing that moves elements from thread to thread in
+ * other ways, and no assertions, at which a thread may end that others wait for: then one CTA does the program, which has as many warps. */
 #include <assert.h>
 
 #include "target/gpu/lower.h"
@@ -14,7 +14,7 @@
 static void find_obstacle(void *context, tn_top *op)
 {
     const char **why = context;
-    bool reduces = op->code == TN_T_reduce || op->code == TN_T_fold, sinks = op->code == TN_T_store || op->code == TN_T_store_ptr || op->code == TN_T_assert;
+    bool reduces = op->code == TN_T_reduce || op->code == TN_T_fold, sinks = op->code == TN_T_store || op->code == TN_T_store_ptr;
     bool nested = op->block->parent != NULL; /* in a loop or branch; or in what a reduction or fold does with an element */
     if (*why || op->code == TN_T_yield || sinks)
         return;
