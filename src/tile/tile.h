@@ -216,7 +216,7 @@ int tn_dot_rows(int rows, int vectors, int used);
 /* A result of this many bytes, which its kernel does not read, is stored past the caches (it would push out what is still needed, and be gone when it is wanted). */
 enum { TN_STREAM_BYTES = 32 << 20 };
 
-/* Rows of more bytes than that are shared by the CTAs of a cluster. Each CTA has so many of them, in so many warps at most: three are on a processor, whose loads, reductions
+/* Rows of more bytes than that are shared by the CTAs of a cluster. Each CTA has so many of them, in so many warps at most: two are on a processor, whose loads, reductions
  * and stores overlap (RMSNorm of 65536 columns of bf16: 0.966 of a copy by two CTAs of 16 warps, 0.90 by four of 8, 0.93 by four of 16; by one 0.95). */
 enum { TN_CLUSTER_ROW = 64 << 10, TN_CLUSTER_PART = 64 << 10, TN_CLUSTER_WARPS = 16 };
 

@@ -50,11 +50,12 @@ static int sinks_of(tn_arena *arena, const tn_top *load)
 
 int tn_gpu_cluster(tn_session *session, const tn_kernel *kernel, const tn_machine *machine)
 {
+    enum { MANY = 3 /* two reductions and a store: with one, a CTA of its own is as fast (RMSNorm of 65536 columns 0.95 of a copy, 0.92 by two) */ };
     int64_t bytes = 0, ctas = 1;
     if (!machine->groups || kernel->overlap || gpu_cluster_obstacle(kernel))
         return 1;
     for (const tn_top *op = kernel->body->first; op; op = op->next)
-        if (lower_is_load(op) && op->result->type.rank && sinks_of(&session->arena, op) > 1)
+        if (lower_is_load(op) && op->result->type.rank && sinks_of(&session->arena, op) >= MANY)
             bytes += gpu_elements(&op->result->type) * ((tn_dtype_bits(op->result->type.dtype) + 7) / 8);
     while (bytes > TN_CLUSTER_ROW && ctas < TN_MOST_CLUSTER && ctas * TN_CLUSTER_PART < bytes)
         ctas *= 2;
