@@ -93,18 +93,9 @@ def backward_delta(o_ptr, do_ptr, delta_ptr, length, BLOCK: tl.constexpr, HEAD: 
 
 
 @triton.jit
-def scores(q, k, lse, rows, cols, scale_log2, length, CAUSAL: tl.constexpr):
-    """exp2 of the scores as forward normalised them; 0 where nothing is attended to."""
-    p = tl.math.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - lse[:, None])
-    valid = (rows[:, None] < length) & (cols[None, :] < length)
-    if CAUSAL:
-        valid = valid & (rows[:, None] >= cols[None, :])
-    return tl.where(valid, p, 0.0)
-
-
-@triton.jit
 def backward_kv(q_ptr, k_ptr, v_ptr, do_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, scale, length, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
                 HEAD: tl.constexpr, CAUSAL: tl.constexpr):
+    """Scores lie turned, keys by rows, so that weights are left factors as they are."""
     head = tl.program_id(1)
     cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     d = tl.arange(0, HEAD)
@@ -121,12 +112,14 @@ def backward_kv(q_ptr, k_ptr, v_ptr, do_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr,
         qo = base + rows[:, None] * HEAD + d[None, :]
         q = tl.load(q_ptr + qo, mask=inside[:, None], other=0.0)
         do = tl.load(do_ptr + qo, mask=inside[:, None], other=0.0)
-        lse = tl.load(lse_ptr + head * length + rows, mask=inside, other=0.0)
+        lse = tl.load(lse_ptr + head * length + rows, mask=inside, other=float("inf"))  # no weights where there is no row
         delta = tl.load(delta_ptr + head * length + rows, mask=inside, other=0.0)
-        p = scores(q, k, lse, rows, cols, scale * 1.4426950408889634, length, CAUSAL)
-        dv += tl.dot(tl.trans(p).to(do.dtype), do)
-        ds = p * (tl.dot(do, tl.trans(v)) - delta[:, None])
-        dk += tl.dot(tl.trans(ds).to(q.dtype), q)
+        p = tl.math.exp2(tl.dot(k, tl.trans(q)) * (scale * 1.4426950408889634) - lse[None, :])
+        if CAUSAL:
+            p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
+        dv += tl.dot(p.to(do.dtype), do)
+        ds = p * (tl.dot(v, tl.trans(do)) - delta[None, :])
+        dk += tl.dot(ds.to(q.dtype), q)
     tl.store(dk_ptr + kv, (dk * scale).to(dk_ptr.dtype.element_ty), mask=cols[:, None] < length)
     tl.store(dv_ptr + kv, dv.to(dv_ptr.dtype.element_ty), mask=cols[:, None] < length)
 
@@ -142,7 +135,7 @@ def backward_q(q_ptr, k_ptr, v_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale, l
     qo = base + rows[:, None] * HEAD + d[None, :]
     q = tl.load(q_ptr + qo, mask=inside[:, None], other=0.0)
     do = tl.load(do_ptr + qo, mask=inside[:, None], other=0.0)
-    lse = tl.load(lse_ptr + head * length + rows, mask=inside, other=0.0)
+    lse = tl.load(lse_ptr + head * length + rows, mask=inside, other=float("inf"))
     delta = tl.load(delta_ptr + head * length + rows, mask=inside, other=0.0)
     dq = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
     end = min((tl.program_id(0) + 1) * BLOCK_M, length) if CAUSAL else length
@@ -151,7 +144,11 @@ def backward_q(q_ptr, k_ptr, v_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, scale, l
         kv = base + cols[:, None] * HEAD + d[None, :]
         k = tl.load(k_ptr + kv, mask=cols[:, None] < length, other=0.0)
         v = tl.load(v_ptr + kv, mask=cols[:, None] < length, other=0.0)
-        p = scores(q, k, lse, rows, cols, scale * 1.4426950408889634, length, CAUSAL)
+        p = tl.math.exp2(tl.dot(q, tl.trans(k)) * (scale * 1.4426950408889634) - lse[:, None])
+        seen = cols[None, :] < length
+        if CAUSAL:
+            seen = seen & (rows[:, None] >= cols[None, :])
+        p = tl.where(seen, p, 0.0)
         ds = p * (tl.dot(do, tl.trans(v)) - delta[:, None])
         dq += tl.dot(ds.to(k.dtype), k)
     tl.store(dq_ptr + qo, (dq * scale).to(dq_ptr.dtype.element_ty), mask=inside[:, None])

@@ -267,12 +267,12 @@ def attend_rows(dk, dv, k, v, q_desc, do_desc, lse_ptr, delta_ptr, first, end, c
         q = q_desc.load([start, 0])
         do = do_desc.load([start, 0])
         lse = tl.load(lse_ptr + rows)
-        less = -tl.load(delta_ptr + rows)
+        delta = tl.load(delta_ptr + rows)
         p = tl.exp2(tl.dot(k, q.T) * scale_log2 - lse[None, :])
         if MASKED:
             p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
         dv = tl.dot(p.to(do.dtype), do, dv)
-        ds = p * tl.dot(v, do.T, tl.broadcast_to(less[None, :], [BLOCK_N, BLOCK_M]))
+        ds = p * (tl.dot(v, do.T) - delta[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk)
     return dk, dv
 
@@ -373,12 +373,12 @@ def attention_back(q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, sum_ptr, dk_
         q = q_desc.load([start, 0])
         do = do_desc.load([start, 0])
         lse = tl.load(lse_ptr + head * whole_blocks(length) + rows)
-        less = -tl.load(delta_ptr + head * whole_blocks(length) + rows)
+        delta = tl.load(delta_ptr + head * whole_blocks(length) + rows)
         p = tl.exp2(tl.dot(k, q.T) * (scale * 1.4426950408889634) - lse[None, :])
         if CAUSAL:
             p = tl.where(rows[None, :] >= cols[:, None], p, 0.0)
         dv = tl.dot(p.to(do.dtype), do, dv)
-        ds = (p * tl.dot(v, do.T, tl.broadcast_to(less[None, :], [BLOCK_N, BLOCK_M]))).to(q.dtype)
+        ds = (p * (tl.dot(v, do.T) - delta[None, :])).to(q.dtype)
         dq = tl.dot(k.T, ds)
         dk = tl.dot(ds, q, dk)
         tl.atomic_add(sum_ptr + sums_at(head, start, length, HEAD, BLOCK_M), tl.reshape(dq, [HEAD, BLOCK_M // 8, 8]), sem="relaxed")

@@ -675,13 +675,13 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
 
-/* Nothing is looked at before it loads: who made it says that it lies inside. */
-static bool is_inside(const tn_top *load)
+/* A load of a row or column, of which every element is something: what does not exist is padding, or who made it says that it lies inside. Products would wait long for a tile. */
+static bool loads_all(const tn_top *load)
 {
-    bool inside = load->code == TN_T_load && !load->view->nguards;
+    bool inside = load->code == TN_T_load && load->result->type.rank <= 1;
     for (int d = 0; inside && d < load->view->rank; d++)
-        inside = load->subscript[d].inside && !load->subscript[d].value->type.rank;
-    return inside;
+        inside = (load->view->padded || load->subscript[d].inside) && !load->subscript[d].value->type.rank;
+    return inside && (load->view->padded || !load->view->nguards);
 }
 
 /* Every element exists, as far as one can tell without looking at memory. */
@@ -691,7 +691,7 @@ static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
     const tn_top *op = v->def;
     if (--*budget < 0 || (p && p->present))
         return false;
-    if ((p && !p->kept) || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size || is_inside(op))
+    if ((p && !p->kept) || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size || loads_all(op))
         return true;
     if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
         return false;
@@ -701,21 +701,34 @@ static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
     return true;
 }
 
+static const tn_tvalue *unmoved(const tn_tvalue *v) /* what a movement moves is made where it is wanted */
+{
+    while (v->def && (v->def->code == TN_T_broadcast || v->def->code == TN_T_reshape || v->def->code == TN_T_permute))
+        v = v->def->operand[0];
+    return v;
+}
+
 static bool is_before(const tn_tvalue *v, const tn_top *op)
 {
-    while (v->def && (v->def->code == TN_T_broadcast || v->def->code == TN_T_reshape || v->def->code == TN_T_permute)) /* made where it is wanted */
-        v = v->def->operand[0];
+    v = unmoved(v);
     for (const tn_top *at = op->next; at; at = at->next)
         if (v->def == at)
             return false;
     return v->def != op;
 }
 
-/* The one operation that uses the dot, if it adds it to what is there before it (`acc + dot`, `x * y + dot`): the accumulators start at that. */
-static const tn_top *addition(lower *L, const product *p)
+/* What is there since before the dot's block is taken away behind the dot as fast: an H200, three products by rows, -1 %. */
+static bool takes_away(const tn_top *user, const tn_top *dot)
 {
-    const tn_top *user = NULL, *dot = p->dot;
-    int uses = 0, budget = LOWER_BUDGET;
+    const tn_top *from = user->operand[0] == dot->result ? unmoved(user->operand[1])->def : NULL;
+    return user->fn == TN_S_sub && from && from->block == dot->block;
+}
+
+/* The one operation that uses the dot, if it adds it to something or takes something from it: `acc + dot`, `x * y + dot`, `dot - x`. */
+static const tn_top *addition_of(lower *L, const tn_top *dot)
+{
+    const tn_top *user = NULL;
+    int uses = 0;
     tn_map marked = {.arena = &L->arena};
     *tn_map_at(&marked, TN_KEY(dot->result)) = (void *)(uintptr_t)dot;
     for (const tn_top *op = dot->next; op; op = op->next) {
@@ -727,11 +740,26 @@ static const tn_top *addition(lower *L, const product *p)
         else if (lower_depends_on(op, &marked))
             return NULL;
     }
-    bool adds = user && uses == 1 && user->code == TN_T_map && (user->fn == TN_S_add || (user->fn == TN_S_fma && user->operand[2] == dot->result));
-    if (!adds || p->sum != dot->result->type.dtype)
-        return NULL;
-    for (int i = 0; i < user->noperands; i++)
-        if (user->operand[i] != dot->result && (!is_before(user->operand[i], dot) || !is_whole(L, user->operand[i], &budget)))
+    bool adds = user && uses == 1 && user->code == TN_T_map &&
+                (user->fn == TN_S_add || takes_away(user, dot) || (user->fn == TN_S_fma && user->operand[2] == dot->result));
+    return adds && sum_type(dot) == dot->result->type.dtype ? user : NULL;
+}
+
+const tn_tvalue *gpu_added_to(lower *L, const tn_top *dot)
+{
+    const tn_top *user = addition_of(L, dot);
+    int budget = LOWER_BUDGET;
+    const tn_tvalue *other = user ? user->operand[user->operand[0] == dot->result] : NULL;
+    return other && user->fn != TN_S_fma && is_whole(L, other, &budget) ? other : NULL;
+}
+
+/* The same, if what it is added to stands before the dot: the accumulators start at that. */
+static const tn_top *addition(lower *L, const product *p)
+{
+    const tn_top *user = addition_of(L, p->dot);
+    int budget = LOWER_BUDGET;
+    for (int i = 0; user && i < user->noperands; i++)
+        if (user->operand[i] != p->dot->result && (!is_before(user->operand[i], p->dot) || !is_whole(L, user->operand[i], &budget)))
             return NULL;
     return user;
 }
@@ -743,12 +771,14 @@ static void start_at(lower *L, tn_lbuilder *b, const product *p, const tn_top *u
         return;
     }
     nest n;
-    for (int i = 0; i < 2; i++)
+    bool less = user->fn == TN_S_sub;
+    for (int i = less; i < 2; i++)
         gpu_prepare_own(L, b, user->operand[i], &p->layout);
     tn_lbuilder in = *b;
     gpu_open(L, &in, &p->layout, &n);
-    tn_lvalue *x = lower_element(L, &in, user->operand[0], n.idx).value, *y = lower_element(L, &in, user->operand[1], n.idx).value;
-    tn_l_store(&in, p->acc->held->regs, n.reg, tn_l_fn2(&in, TN_S_mul, x, y), NULL);
+    tn_lvalue *y = lower_element(L, &in, user->operand[1], n.idx).value;
+    tn_lvalue *from = less ? tn_l_fn1(&in, TN_S_neg, y) : tn_l_fn2(&in, TN_S_mul, lower_element(L, &in, user->operand[0], n.idx).value, y);
+    tn_l_store(&in, p->acc->held->regs, n.reg, from, NULL);
     gpu_close(L, &n);
 }
 

@@ -29,26 +29,36 @@ static void mark(tn_map *marked, const tn_tvalue *v)
         *tn_map_at(marked, TN_KEY(v->def)) = (void *)(uintptr_t)v->def;
 }
 
-/* `op` and what it is made of go to before `at`, which stands before it in the same block. */
-static void move_up(lower *L, tn_top *op, tn_top *at)
+/* The dot `op`, what it is made of and what its sums start at go to before `at`, which stands before it in the same block. */
+static void move_up(lower *L, const tn_top *loop, tn_top *op, tn_top *at)
 {
     tn_map needed = {.arena = &L->arena};
+    int budget = LOWER_BUDGET;
+    const tn_tvalue *start = gpu_added_to(L, op);
+    tn_top *last = op;
     mark(&needed, op->result);
-    for (const tn_top *in = op; in != at->prev; in = in->prev) {
+    if (start && gpu_is_free(start, loop, &budget)) {
+        mark(&needed, start);
+        for (tn_top *in = op; in; in = in->next)
+            last = in->result == start ? in : last;
+    }
+    for (const tn_top *in = last; in != at->prev; in = in->prev) {
         for (int i = 0; tn_map_get(&needed, TN_KEY(in)) && i < in->noperands; i++)
             mark(&needed, in->operand[i]);
         for (int d = 0; tn_map_get(&needed, TN_KEY(in)) && in->view && d < in->view->rank; d++)
             mark(&needed, in->subscript[d].value);
     }
-    for (tn_top *in = at, *end = op->next, *next; in != end; in = next) {
+    for (tn_top *in = at, *end = last->next, *next; in != end; in = next) {
         next = in->next;
-        if (!tn_map_get(&needed, TN_KEY(in)))
+        if (!tn_map_get(&needed, TN_KEY(in)) || in == op)
             continue;
         if (in == at)
             at = next;
         else
             tn_top_move_before(in, at);
     }
+    if (op != at)
+        tn_top_move_before(op, at);
 }
 
 static bool is_free(const tn_top *loop, const tn_top *dot)
@@ -60,23 +70,22 @@ static bool is_free(const tn_top *loop, const tn_top *dot)
 void gpu_issue_early(void *context, tn_top *loop)
 {
     lower *L = context;
-    tn_top *last = NULL; /* of those that are issued first */
+    TN_VEC(tn_top *) early = {0};
     int64_t words = 0;
     if (loop->code != TN_T_for)
         return;
     for (int i = 0; i < loop->nresults; i++)
         words += gpu_words(L, &loop->result[i].type);
-    for (tn_top *op = loop->region[0]->first, *next; op && is_in_order(op); op = next) {
-        next = op->next;
+    for (tn_top *op = loop->region[0]->first; op && is_in_order(op); op = op->next) {
         if (op->code != TN_T_dot || !gpu_dot_is_by_groups(L, op) || !is_free(loop, op))
             continue;
         words += gpu_words(L, &op->result->type);
         if (words > MOST_WORDS)
-            return;
-        if (last && last->next != op)
-            move_up(L, op, last->next);
-        last = op;
+            break;
+        TN_PUSH(&L->arena, &early, op);
     }
+    for (size_t i = 1; i < early.len; i++)
+        move_up(L, loop, early.at[i], early.at[i - 1]->next);
 }
 
 /* ---- what is under way --------------------------------------------------------------------------------------------------------- */
