@@ -1338,7 +1338,7 @@ static void fold_axis(fold_plan *plan, int j, int64_t step, int axis)
 }
 
 /* Grid and folds for a GPU: a tile of rows, of columns, or of results that sum up taps. Kept dims are the first axes of tiles. */
-static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
+static fold_plan plan_gpu_folds(emitter *E, int vector, int sweeps)
 {
     fuser *F = E->F;
     group *g = E->g;
@@ -1357,14 +1357,14 @@ static fold_plan plan_gpu_folds(emitter *E, int vector, bool again)
         if (g->windowed && folds)
             vector = row, row = innermost(g, false, row);
         bool along = folds && !g->windowed;
-        t = along ? fuse_gpu_rows(F, g, vector, row, outer, again, &outer_step) : fuse_gpu_window(F, g, vector, row);
+        t = along ? fuse_gpu_rows(F, g, vector, row, outer, sweeps, &outer_step) : fuse_gpu_window(F, g, vector, row);
         t = fuse_gpu_choose_tile(F, g, E, t, most_of(F, g, row), along ? t.columns : most_of(F, g, vector));
         if (row >= 0 && t.rows > 1)
             tiled[ntiled] = row, step[ntiled++] = t.rows;
         if (vector >= 0 && (g->windowed || !folds))
             tiled[ntiled] = vector, step[ntiled++] = t.columns;
     } else {
-        t = fuse_gpu_columns(F, g, vector, outer, again);
+        t = fuse_gpu_columns(F, g, vector, outer, sweeps > 1);
         t = fuse_gpu_choose_tile(F, g, E, t, most_of(F, g, outer), most_of(F, g, vector));
         if (vector >= 0)
             tiled[ntiled] = vector, step[ntiled++] = t.columns;
@@ -1435,7 +1435,7 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
     for (size_t k = g->demands.len; k-- > 0;)
         if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
             reductions[n++] = g->demands.at[k];
-    fold_plan plan = gpu ? plan_gpu_folds(E, vector, n + g->full_root > 1) : plan_cpu_folds(E, vector);
+    fold_plan plan = gpu ? plan_gpu_folds(E, vector, n + g->full_root) : plan_cpu_folds(E, vector);
     E->row_axes = E->rank;
     if (!gpu) /* threads hold what fits, and compute the rest again: memory of a program is far away */
         keep_costly(E, reductions, n);

@@ -33,6 +33,7 @@ enum {
     COLUMN_BYTES = 8 << 10,   /* of such a tile: 4 warps of 64 bytes a thread */
     ROW_PART = 2,             /* of a processor's registers are for the rows that a program keeps: 32 of 64 of each of 1024 threads */
     ROW_BYTES = 128 << 10,    /* of rows that wait in shared memory where registers don't hold them: 0.81 to 0.91 of a copy at 65536 columns of bf16, strips 0.53 to 0.67 */
+    CLUSTER_SWEEPS = 3,       /* of rows that clusters share though one CTA holds them: with one reduction it is as fast (RMSNorm of 65536 columns 0.95 of a copy) */
     CLUSTER_MOST = 96 << 10,  /* of a row in each CTA of a cluster at most: there is room for two of them */
     COLUMN_VALUES = 16384,    /* of whole columns that several sweeps need: 16 a thread of 1024 */
     WINDOW_ELEMENTS = 1024,   /* of a tile that sums up taps: each tap is a load more in flight */
@@ -303,8 +304,9 @@ static gpu_tile whole_row(fuser *F, int64_t n, int64_t rows, int64_t others, int
     return t;
 }
 
-gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step)
+gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, int sweeps, int64_t *outer_step)
 {
+    bool again = sweeps > 1;
     survey s = look(F, g);
     int64_t n = known(fuse_whole_extent(F, g, vector)), keeps = again ? tn_max(s.rows, 1) : 1;
     tn_dim kept = row >= 0 ? fuse_whole_extent(F, g, row) : tn_dim_const(F->session, 1);
@@ -313,7 +315,9 @@ gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool 
     int64_t strip = (alone ? LONG_STRIP_BYTES : STRIP_BYTES) / s.bytes;
     *outer_step = 1;
     bool fits = n <= F->options->target.registers / ROW_PART / keeps || (again && n * s.bytes * keeps <= ROW_BYTES);
-    if (outer < 0 && n && again && F->options->target.cluster > 1 && n * s.bytes * keeps > TN_CLUSTER_ROW && n * s.bytes * keeps <= CLUSTER_MOST * F->options->target.cluster)
+    int64_t bytes = n * s.bytes * keeps;
+    bool shares = again && F->options->target.cluster > 1 && bytes <= CLUSTER_MOST * F->options->target.cluster;
+    if (outer < 0 && n && shares && bytes > (sweeps < CLUSTER_SWEEPS ? ROW_BYTES : TN_CLUSTER_ROW))
         return cluster_row(F, n, s.bytes, keeps);
     if (outer < 0 && n && fits)
         return whole_row(F, n, rows, others, s.bytes, s.shared || !again);

@@ -314,9 +314,9 @@ gpu_tile fuse_gpu_point(fuser *F, group *g, int vector, int row, bool turned);
 gpu_tile fuse_gpu_window(fuser *F, group *g, int vector, int row);
 /* The tile t, or what the tuner takes instead; of rows and columns at most these. */
 gpu_tile fuse_gpu_choose_tile(fuser *F, group *g, const emitter *E, gpu_tile t, int64_t most_rows, int64_t most_columns);
-/* Folds along `vector`, and `outer` where two dims are folded, of which a step takes *outer_step; again: what is read is needed by several sweeps. */
-gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, bool again, int64_t *outer_step);
-/* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`. */
+/* Folds along `vector`, and `outer` where two dims are folded, of which a step takes *outer_step; sweeps: how many need what is read. */
+gpu_tile fuse_gpu_rows(fuser *F, group *g, int vector, int row, int outer, int sweeps, int64_t *outer_step);
+/* Folds along dim `fold` (a step takes `rows` of it), of columns that lie along `vector`; again: what is read is needed by several sweeps. */
 gpu_tile fuse_gpu_columns(fuser *F, group *g, int vector, int fold, bool again);
 /* loaded: both factors are, as they are multiplied, from evenly spaced rows. */
 gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype type, bool loaded);
