@@ -58,6 +58,24 @@ def test_special_registers():
         clocks.warmup(np.zeros(4, np.int64))
 
 
+@triton.jit
+def packed(x, out, BLOCK: tl.constexpr, PURE: tl.constexpr, PACK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    low, all = tl.inline_asm_elementwise("and.b32 $0, $2, 0x0f0f0f0f; mov.b32 $1, $2;", "=r,=r,r", [tl.load(x + at)], dtype=(tl.int8, tl.int8), is_pure=PURE, pack=PACK)
+    tl.store(out + at, low + all)
+
+
+def test_packed_assembly():
+    x, out = np.zeros(128, np.int8), np.zeros(128, np.int8)
+    kernel = packed.warmup(x, out, BLOCK=128, PURE=True, PACK=4, machine="sm_80")
+    tile = kernel.asm["tile"]
+    assert tile.count("= asm") == 2 and "asm" in tile and "32 x u32" in tile, tile  # one of four elements for each result
+    assert ".reg .b32 tn_result_1" in kernel.asm["ptx"] and ".reg .b32 tn_result_0" in kernel.asm["ptx"]
+    for constants, message in ((dict(PURE=False, PACK=4), "not pure"), (dict(PURE=True, PACK=8), "registers"), (dict(PURE=True, PACK=3), "1, 2, 4 and 8")):
+        with pytest.raises(tenon.Error, match=message):
+            packed.warmup(x, out, BLOCK=128, machine="sm_80", **constants)
+
+
 @without
 def test_refused_without_one():
     x = fake_gpu.Tensor(64)
