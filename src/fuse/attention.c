@@ -361,7 +361,7 @@ static const char *try_products(finder *f, group *g, demand *d)
 bool attention_joins(fuser *F, group *g, demand *d)
 {
     const tn_op *op = d->op;
-    if (op->code != TN_OP_dot_general || g->kind != GROUP_POINT || d->map->guards || d->map->repeated || d->map->movement_only || F->options->no_fusion)
+    if (op->code != TN_OP_dot_general || g->kind != GROUP_POINT || g->stored.len || d->map->guards || d->map->repeated || d->map->movement_only || F->options->no_fusion)
         return false;
     attention *a = TN_NEW(F->arena, attention);
     finder f = {.F = F, .a = a, .state = {.arena = F->arena}};

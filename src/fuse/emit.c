@@ -962,7 +962,7 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Visits each stored access of the group: operands read at a map, run-time indices, the root's store. */
+/* Visits each stored access of the group: operands read at a map, run-time indices, stores of the root and of what else is stored. */
 void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context)
 {
     for (size_t k = 0; k < g->demands.len; k++) {
@@ -987,6 +987,8 @@ void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context)
     demand *root = g->demands.at[0];
     for (int i = 0; i < root->op->nresults; i++)
         visit(context, F, fuse_location(F, &root->op->result[i]), root->map, true);
+    for (size_t k = 0; k < g->stored.len; k++)
+        visit(context, F, fuse_location(F, g->stored.at[k]->op->result), g->stored.at[k]->map, true);
 }
 
 typedef struct stride_votes {
@@ -995,7 +997,7 @@ typedef struct stride_votes {
     bool store[FUSE_DIMS];
 } stride_votes;
 
-/* Is the place read another one for more than one of the group's dims, or for what an index says? On a GPU such an access counts more than any number of vectors; but not what is
+/* Is the place read another one for more than one of the group's dims, or for what an index says? On a GPU, and where rows are reduced, such an access counts more than any number of vectors; but not what is
  * the same along so many elements that it is little beside what moves along them: numbers of words, statistics of rows. */
 static bool is_wide(fuser *F, const group *g, const location *l, const fmap *m)
 {
@@ -1030,7 +1032,7 @@ static void vote(void *context, fuser *F, const location *l, const fmap *m, bool
 {
     stride_votes *v = context;
     bool gpu = fuse_for_gpu(F);
-    int weight = gpu && is_wide(F, v->g, l, m) ? FUSE_ARGS : !gpu && v->g->windowed && !store ? (int)times_read(F, v->g, l, m) : 1;
+    int weight = (gpu || (v->g->kind == GROUP_FOLD && !v->g->windowed)) && is_wide(F, v->g, l, m) ? FUSE_ARGS : !gpu && v->g->windowed && !store ? (int)times_read(F, v->g, l, m) : 1;
     for (int j = 0; j < v->g->ndims; j++)
         if (!v->g->dim[j].absorbed && !tn_dim_is(v->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1)) {
             v->unit[j] += weight;
@@ -1163,6 +1165,29 @@ static void ask_for_tile(emitter *E, int64_t *rows, int row, int64_t *columns, i
     *rows = v[0], *columns = v[1];
 }
 
+const tn_top *emit_results(emitter *E, bool full)
+{
+    group *g = E->g;
+    demand *d[1 + FUSE_STORED];
+    tn_tvalue *value[1 + FUSE_STORED];
+    int n = 0;
+    if (g->kind != GROUP_FOLD || (g->full_root == full && !is_reduction_op(g->root)))
+        d[n++] = g->demands.at[0];
+    for (size_t k = 0; k < g->stored.len; k++)
+        if (g->kind != GROUP_FOLD || is_row_value(g, g->stored.at[k]) != full)
+            d[n++] = g->stored.at[k];
+    for (int i = 0; i < n; i++) { /* all of them first: what a row keeps may lie where one is stored */
+        value[i] = emit_demand(E, d[i]);
+        value[i] = full && E->rank ? emit_full_tile(E, value[i]) : value[i];
+    }
+    const tn_top *store = NULL;
+    for (int i = 0; i < n; i++) {
+        emit_store(E, fuse_location(E->F, d[i]->op->result), d[i]->map, value[i]);
+        store = d[i] == g->demands.at[0] ? E->b.block->last : store;
+    }
+    return store;
+}
+
 static void emit_point_group(fuser *F, tn_steps *steps, group *g)
 {
     fuse_merge_dims(F, g);
@@ -1206,8 +1231,7 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
             emit_grid_dim(E, j, j == row ? rows : 1, j == row && two ? 0 : -1);
     }
     E->row_axes = E->rank;
-    demand *root = g->demands.at[0];
-    emit_store(E, fuse_location(F, g->root->result), root->map, emit_demand(E, root));
+    emit_results(E, false);
     emitter_finish(E, steps);
 }
 
@@ -1288,6 +1312,8 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
                 count_phase(g, reductions[r]->arg[i], r + 1);
     if (g->full_root)
         count_phase(g, g->demands.at[0], n + 1);
+    for (size_t k = 0; k < g->stored.len; k++)
+        count_phase(g, g->stored.at[k], n + 1);
     for (size_t k = 0; k < g->demands.len; k++) {
         demand *d = g->demands.at[k];
         d->last_phase = -1;
@@ -1430,12 +1456,15 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
     int vector = pick_vector_dim(g, &votes, gpu && g->windowed);
     emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
     demand *reductions[FUSE_OPS], *root = g->demands.at[0];
-    tn_top *last = NULL; /* the store of a result that runs over the folded dims */
+    const tn_top *last = NULL; /* the store of a result that runs over the folded dims */
     int n = 0;
+    bool full = g->full_root;
+    for (size_t k = 0; k < g->stored.len; k++)
+        full |= !is_row_value(g, g->stored.at[k]);
     for (size_t k = g->demands.len; k-- > 0;)
         if (is_reduction_op(g->demands.at[k]->op) && n < FUSE_OPS)
             reductions[n++] = g->demands.at[k];
-    fold_plan plan = gpu ? plan_gpu_folds(E, vector, n + g->full_root) : plan_cpu_folds(E, vector);
+    fold_plan plan = gpu ? plan_gpu_folds(E, vector, n + full) : plan_cpu_folds(E, vector);
     E->row_axes = E->rank;
     if (!gpu) /* threads hold what fits, and compute the rest again: memory of a program is far away */
         keep_costly(E, reductions, n);
@@ -1446,10 +1475,13 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         tn_tvalue **results = tn_map_get(&E->folds, TN_KEY(root));
         for (int i = 0; i < root->op->nresults; i++)
             emit_store(E, fuse_location(F, &root->op->result[i]), root->map, results[i]);
-    } else if (!g->full_root) {
-        emit_store(E, fuse_location(F, root->op->result), root->map, emit_demand(E, root));
-    } else {
-        prepare_rows(E, root);
+    }
+    emit_results(E, false);
+    if (full) {
+        if (g->full_root)
+            prepare_rows(E, root);
+        for (size_t k = 0; k < g->stored.len; k++)
+            prepare_rows(E, g->stored.at[k]);
         tn_tblock *outer = E->b.block;
         tn_tvalue *starts[FUSE_DIMS] = {NULL};
         for (int i = 0; i < plan.n; i++) {
@@ -1460,8 +1492,7 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         }
         tn_tblock *inner = E->b.block;
         enter_full(E, inner, starts, plan.dim, plan.n, plan.axis, plan.step);
-        emit_store(E, fuse_location(F, root->op->result), root->map, emit_full_tile(E, emit_demand(E, root)));
-        last = E->b.block->last;
+        last = emit_results(E, true);
         for (tn_tblock *block = inner; block != outer; block = block->parent->block) {
             E->b.block = block;
             tn_t_yield(&E->b, NULL, 0);

@@ -306,7 +306,7 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps)
         if (g) {
             fuse_emit_group(F, steps, g);
             tn_step *step = steps->list.len ? steps->list.at[steps->list.len - 1] : NULL;
-            if (step && step->kernel && g->kind == GROUP_POINT)
+            if (step && step->kernel && g->kind == GROUP_POINT && !g->stored.len)
                 note_in_place(F, step);
         } else if (used && op_is_special(op)) {
             fuse_emit_special(F, steps, op);
@@ -347,7 +347,7 @@ tn_status tn_fuse(tn_session *session, tn_graph *graph, const tn_fuse_options *o
     out->session = session;
     out->graph = graph;
     fuser state = {.session = session, .program = out, .options = options, .arena = &arena}, *F = &state;
-    F->demands.arena = F->roots.arena = F->locations.arena = F->packed.arena = F->wanted.arena = F->declined.arena = &arena;
+    F->demands.arena = F->roots.arena = F->locations.arena = F->packed.arena = F->wanted.arena = F->declined.arena = F->places.arena = &arena;
     for (int i = 0; i < graph->body->nargs; i++) {
         const tn_value *v = graph->body->arg[i];
         int buffer = fuse_buffer(F, TN_B_INPUT, &v->type, v->name);

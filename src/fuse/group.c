@@ -595,6 +595,104 @@ static bool product_joins(fuser *F, group *g, demand *d)
 
 static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_joins(F, g, d) || product_joins(F, g, d) || product_joins_sibling(F, g, d); }
 
+/* ---- results besides the root's ---------------------------------------------------------------------------------------------- */
+
+int64_t fuse_place(const fuser *F, const tn_op *op) { return (int64_t)(intptr_t)tn_map_get(&F->places, TN_KEY(op)); }
+
+/* The first kernel that reads the operation's elements, if all else that wants them runs behind it: a kernel runs where its root stands. */
+static bool first_reading(fuser *F, const tn_op *op, reading *first)
+{
+    readings r = {0};
+    int64_t others = INT64_MAX, least = INT64_MAX;
+    for (const tn_use *use = op->result->uses; use; use = use->next) {
+        const tn_op *user = use->user;
+        int i = (int)(use - user->operand);
+        if (user->block != op->block || (user->code == TN_OP_return && op->block->parent))
+            return false;
+        demand *d = first_demand(F, user);
+        if (!d)
+            others = tn_min(others, fuse_place(F, user));
+        for (; d; d = d->next) {
+            bool position = (user->code == TN_OP_gather || user->code == TN_OP_dynamic_slice || user->code == TN_OP_dynamic_update_slice) && i > 0;
+            if (position || !d->argmap[i])
+                others = tn_min(others, fuse_place(F, d->group->root));
+            else
+                add_reading(F, &r, d->group, d->argmap[i]);
+        }
+    }
+    for (size_t k = 0; k < r.len; k++)
+        if (fuse_place(F, r.at[k].g->root) < least) {
+            least = fuse_place(F, r.at[k].g->root);
+            *first = r.at[k];
+        }
+    return least < others;
+}
+
+bool fuse_rows_are_many(const group *g, const bool *fold)
+{
+    enum { MANY = 64 };
+    int64_t rows = 1;
+    bool inner = true;
+    for (int at = g->ndims; at-- > 0;) {
+        int j = g->order[at];
+        if (is_unit(g, j))
+            continue;
+        if (fold[j] && !inner)
+            return false;
+        inner &= fold[j];
+        if (!fold[j])
+            rows = tn_dim_is_const(g->dim[j].extent) && rows < MANY ? rows * tn_min(g->dim[j].extent->value, MANY) : MANY;
+    }
+    return rows >= MANY;
+}
+
+/* The map names each element of the group's space once, or each of its rows, in the order of its dims. */
+static bool map_covers(fuser *F, const group *g, const fmap *m, const tn_type *type)
+{
+    int dims[FUSE_DIMS], at[FUSE_DIMS], last = -1;
+    bool used[FUSE_DIMS] = {false}, folds = false;
+    if (!map_picks_dims(F, g, m, type, dims))
+        return false;
+    for (int i = 0; i < g->ndims; i++)
+        at[g->order[i]] = i;
+    for (int i = 0; i < m->rank; i++) {
+        if (dims[i] < 0 || is_unit(g, dims[i]))
+            continue;
+        if (at[dims[i]] < last)
+            return false;
+        last = at[dims[i]];
+        used[dims[i]] = true;
+        folds |= g->dim[dims[i]].fold;
+    }
+    for (int j = 0; j < g->ndims; j++)
+        if (!used[j] && !is_unit(g, j) && (folds || !g->dim[j].fold))
+            return false;
+    for (int j = 0; j < g->ndims; j++)
+        used[j] = g->dim[j].fold;
+    return !folds || fuse_rows_are_many(g, used);
+}
+
+/* What several kernels want, or an output that a kernel uses too: the first of them computes it and stores it, so that it is not read there. Not what a product's kernel could
+ * end with, unless that is this one. */
+static bool join_and_store(fuser *F, const tn_op *op)
+{
+    reading first = {0};
+    if (op->nresults != 1 || !(op_is_reduce(op) || (tn_op_traits(op->code) & TN_ELEMENTWISE)) || op_is_special(op) || !first_reading(F, op, &first))
+        return false;
+    group *g = first.g;
+    if ((g->kind != GROUP_POINT && g->kind != GROUP_FOLD) || g->windowed || first.maps.len != 1 || g->stored.len >= FUSE_STORED || (g->kind == GROUP_FOLD && follows_product(op)) ||
+        !map_covers(F, g, first.maps.at[0], &op->result->type))
+        return false;
+    readings r = {0};
+    TN_PUSH(F->arena, &r, first);
+    if (op_is_point(op) ? join_point(F, op, &r) : join_one(F, op, &r, reduction_demand, ""))
+        return false;
+    group_link(F, op);
+    TN_PUSH(F->arena, &g->stored, first_demand(F, op));
+    g->inputs++;
+    return true;
+}
+
 static const char *why_apart(const readings *r)
 {
     static const char *const words[] = {[GROUP_POINT] = "its user does not walk the product's result element by element", [GROUP_FOLD] = "its user's kernel reduces",
@@ -704,6 +802,8 @@ static void group_op(fuser *F, const tn_op *op)
     }
     const char *known = tn_map_get(&F->declined, TN_KEY(op));
     note_refusal(F, op, known ? known : why);
+    if (!F->options->no_fusion && !is_turned_for_convolution(F, op) && join_and_store(F, op))
+        return;
     if (op->code == TN_OP_concatenate && !is_one_kernel(F, op)) {
         want_parts(F, op);
         return;
@@ -714,7 +814,12 @@ static void group_op(fuser *F, const tn_op *op)
 
 bool fuse_group_block(fuser *F, const tn_block *block)
 {
+    intptr_t place = 0;
+    for (const tn_op *op = block->first; op; op = op->next)
+        *tn_map_at(&F->places, TN_KEY(op)) = (void *)++place;
     for (const tn_op *op = block->last; op && F->status == TN_OK; op = op->prev)
         group_op(F, op);
+    if (F->status == TN_OK && !F->options->no_fusion)
+        fuse_share_reads(F, block);
     return F->status == TN_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "fuse/fuse.h"
 
-enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400, FUSE_PRODUCTS = 2 };
+enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400, FUSE_PRODUCTS = 2, FUSE_STORED = 8 /* results of a kernel besides its root's */ };
 
 /* base + sum coef[j] * dim j; coef NULL: 0. */
 typedef struct affine {
@@ -104,6 +104,7 @@ struct group {
     attention *attention;
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
+    TN_VEC(demand *) stored;  /* those, besides the root, whose elements others want too: the kernel stores them */
     size_t nops;
     int inputs; /* at most so many stored operands are read */
 };
@@ -133,6 +134,7 @@ typedef struct fuser {
     tn_map packed;    /* constant packings by key text -> buffer + 1 */
     tn_map wanted;    /* value -> the part of a concatenation that it is computed in */
     tn_map declined;  /* op -> why it is not in its user's kernel, found out before the walk came to it */
+    tn_map places;    /* op -> its number in its block, from 1 */
     int next_kernel;
     int choice, choices; /* that the kernel being made came by, 0: none; so far */
     const tn_op *current; /* whose steps are being made */
@@ -153,6 +155,7 @@ fmap *derive_operand(fuser *F, group *g, demand *d, int i);
 /* group.c */
 void fuse_guard_coord(fuser *F, fmap *m, int i, tn_dim extent); /* coordinate i must be in [0, extent) */
 bool fuse_group_block(fuser *F, const tn_block *block);
+int64_t fuse_place(const fuser *F, const tn_op *op); /* its number in its block, from 1: steps run in this order of their operations, kernels in that of their roots */
 bool op_is_point(const tn_op *op);
 bool op_is_reduce(const tn_op *op);
 bool op_is_special(const tn_op *op);
@@ -182,6 +185,11 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps);
 
 /* emit.c: kernels of groups */
 void fuse_emit_group(fuser *F, tn_steps *steps, group *g);
+/* Programs that take a row each, with these dims inside, are enough for all threads, and a row's elements lie together: what is computed for all elements may as well be
+ * computed where rows are reduced. */
+bool fuse_rows_are_many(const group *g, const bool *fold);
+/* share.c: groups of the block that walk all of the same value become one. */
+void fuse_share_reads(fuser *F, const tn_block *block);
 /* special.c */
 void fuse_emit_special(fuser *F, tn_steps *steps, const tn_op *op);
 
@@ -214,6 +222,8 @@ int emitter_arg(emitter *E, int buffer, tn_buffer_mode mode);
 tn_tvalue *emit_demand(emitter *E, demand *d);
 tn_tvalue *emit_operand(emitter *E, demand *d, int i);
 void emit_store(emitter *E, const location *to, const fmap *map, tn_tvalue *value);
+/* Stores what the group gives in the phase in scope; full: tiles of all axes, and of a group that reduces what runs over the folded dims (else what its rows have). */
+const tn_top *emit_results(emitter *E, bool full); /* the store of the root's, if it is one of them */
 /* A load of a stored value at a map. padding: what guarded-off elements give (NULL: 0 when guarded). */
 tn_tvalue *emit_load(emitter *E, const tn_value *v, const fmap *map, const tn_number *padding);
 tn_tvalue *emit_affine(emitter *E, const affine *a); /* as an i64 tile or scalar of this phase */

@@ -87,11 +87,9 @@ static tn_subscript part_number(tn_tvalue *number)
 /* The root's elements, from the sums of the phase in scope. */
 static void store_root(emitter *E, tn_steps *steps, const product *p, tn_tvalue *sums)
 {
-    demand *root = p->g->demands.at[0];
     emit_set_result(E, p->d, tn_t_cast(&E->b, sums, p->result));
     E->row_axes = E->rank;
-    tn_tvalue *value = emit_demand(E, root);
-    emit_store(E, fuse_location(E->F, p->g->root->result), root->map, E->rank ? emit_full_tile(E, value) : value);
+    emit_results(E, true);
     emitter_finish(E, steps);
 }
 
