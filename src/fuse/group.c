@@ -599,6 +599,10 @@ static bool contraction_joins(fuser *F, group *g, demand *d) { return attention_
 
 int64_t fuse_place(const fuser *F, const tn_op *op) { return (int64_t)(intptr_t)tn_map_get(&F->places, TN_KEY(op)); }
 
+bool fuse_leaves_block(const tn_op *op, const tn_op *user) { return user->block != op->block || (user->code == TN_OP_return && op->block->parent); }
+
+bool fuse_is_position(const tn_op *op, int i) { return (op->code == TN_OP_gather || op->code == TN_OP_dynamic_slice || op->code == TN_OP_dynamic_update_slice) && i > 0; }
+
 /* The first kernel that reads the operation's elements, if all else that wants them runs behind it: a kernel runs where its root stands. */
 static bool first_reading(fuser *F, const tn_op *op, reading *first)
 {
@@ -607,14 +611,13 @@ static bool first_reading(fuser *F, const tn_op *op, reading *first)
     for (const tn_use *use = op->result->uses; use; use = use->next) {
         const tn_op *user = use->user;
         int i = (int)(use - user->operand);
-        if (user->block != op->block || (user->code == TN_OP_return && op->block->parent))
+        if (fuse_leaves_block(op, user))
             return false;
         demand *d = first_demand(F, user);
         if (!d)
             others = tn_min(others, fuse_place(F, user));
         for (; d; d = d->next) {
-            bool position = (user->code == TN_OP_gather || user->code == TN_OP_dynamic_slice || user->code == TN_OP_dynamic_update_slice) && i > 0;
-            if (position || !d->argmap[i])
+            if (fuse_is_position(user, i) || !d->argmap[i])
                 others = tn_min(others, fuse_place(F, d->group->root));
             else
                 add_reading(F, &r, d->group, d->argmap[i]);

@@ -156,6 +156,8 @@ fmap *derive_operand(fuser *F, group *g, demand *d, int i);
 void fuse_guard_coord(fuser *F, fmap *m, int i, tn_dim extent); /* coordinate i must be in [0, extent) */
 bool fuse_group_block(fuser *F, const tn_block *block);
 int64_t fuse_place(const fuser *F, const tn_op *op); /* its number in its block, from 1: steps run in this order of their operations, kernels in that of their roots */
+bool fuse_leaves_block(const tn_op *op, const tn_op *user); /* a body uses it, or gives it */
+bool fuse_is_position(const tn_op *op, int i);              /* operand i (or one of those behind it) is where, not what */
 bool op_is_point(const tn_op *op);
 bool op_is_reduce(const tn_op *op);
 bool op_is_special(const tn_op *op);

@@ -70,15 +70,14 @@ static bool is_free_until(fuser *F, const turn *t, const demand *d, int64_t plac
     for (const tn_use *use = d->op->result->uses; use; use = use->next) {
         const tn_op *user = use->user;
         int i = (int)(use - user->operand);
-        if (user->block != d->op->block || (user->code == TN_OP_return && user->block->parent))
+        if (fuse_leaves_block(d->op, user))
             return false;
         const demand *by = tn_map_get(&F->demands, TN_KEY(user));
         if (!by && fuse_place(F, user) < place)
             return false;
         for (; by; by = by->next) {
-            bool position = (user->code == TN_OP_gather || user->code == TN_OP_dynamic_slice || user->code == TN_OP_dynamic_update_slice) && i > 0;
             if (by->group == t->from ? !by->arg[i]
-                : by->group == t->to ? position || !by->argmap[i] || !same_when_turned(t, d->map, by->argmap[i])
+                : by->group == t->to ? fuse_is_position(user, i) || !by->argmap[i] || !same_when_turned(t, d->map, by->argmap[i])
                                      : fuse_place(F, by->group->root) < place)
                 return false;
         }
