@@ -165,12 +165,6 @@ static bool is_reduction(const tn_op *op)
 
 bool op_is_reduce(const tn_op *op) { return op->code == TN_OP_reduce; }
 
-bool reduce_operands_count(const tn_op *op, int *n)
-{
-    *n = op->code == TN_OP_convolution ? 1 : op->nresults;
-    return true;
-}
-
 /* Which dims of the group the map's coordinates are, one each, whole; false if it is anything else. */
 bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
 {

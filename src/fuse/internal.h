@@ -162,7 +162,6 @@ bool op_is_point(const tn_op *op);
 bool op_is_reduce(const tn_op *op);
 bool op_is_special(const tn_op *op);
 const char *op_unsupported(const tn_op *op); /* why, or NULL */
-bool reduce_operands_count(const tn_op *op, int *n);
 bool op_is_view(const tn_op *op); /* its elements are its operand's, elsewhere */
 /* The demand of op at map m: the same one again if it exists. */
 demand *group_demand(fuser *F, group *g, const tn_op *op, fmap *m);
