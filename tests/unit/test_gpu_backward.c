@@ -165,6 +165,27 @@ static void test_start(void **state)
         check(by_keys_late[i % 2], &shapes[i / 2], "sm_90a", true, i);
 }
 
+/* Keys and values that all turns have are no fragments in registers where sums and scores leave none for them. */
+static void test_crowded(void **state)
+{
+    static const shape s = {40, 70, 32, 128, 64, 4};
+    static const char *const by[][2] = {{"#M", "32"}, {"#N", "128"}, {"#D", "64"}};
+    (void)state;
+    for (int warps = 4; warps <= 8; warps *= 2) {
+        tn_arena arena = {0};
+        variant v = {.gpu = "sm_80", .slack = 4, .size = {{"q", s.q}, {"s", s.s}}, .bind = {{"$M", s.M}, {"$N", s.N}}};
+        tn_session *session = new_test_session();
+        tn_kernel *kernel = tile_variant(session, replaced(&arena, by_keys, by, TN_COUNT(by)), &v);
+        tn_lfunc *func = NULL;
+        tn_schedule_set(kernel, "", "warps", warps);
+        assert_int_equal(tn_gpu_lower(session, kernel, tn_machine_find("sm_80"), &func), TN_OK);
+        assert_int_equal(tn_loop_shared_bytes(func) >= 2 * 2 * s.N * s.D, warps == 4);
+        free_test_session(session);
+        tn_arena_free(&arena);
+    }
+    check(by_keys, &s, "sm_80", false, 1);
+}
+
 static void test_warps(void **state)
 {
     static const shape shapes[] = {{70, 50, 32, 32, 32, 2}, {20, 70, 16, 64, 64, 4}, {40, 24, 32, 16, 32, 2}};
@@ -179,6 +200,6 @@ static void test_warps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_start), cmocka_unit_test(test_warps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_start), cmocka_unit_test(test_crowded), cmocka_unit_test(test_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

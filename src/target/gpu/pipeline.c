@@ -191,15 +191,29 @@ gpu_ring *gpu_ring_of_loop(lower *L, const tn_top *loop)
 
 static bool is_from_outside(const tn_tvalue *v, const tn_top *loop) { return (v->def ? v->def->block : v->block) != loop->region[0]; }
 
+/* Registers of a thread for the loop's state, its products and the operand. */
+static int64_t words_with(lower *L, const tn_top *loop, const tn_tvalue *operand)
+{
+    int64_t words = gpu_words(L, &operand->type);
+    for (int i = 0; i < loop->nresults; i++)
+        words += gpu_words(L, &loop->result[i].type);
+    for (const tn_top *op = loop->region[0]->first; op; op = op->next) {
+        const tn_tvalue *sum = op->code == TN_T_dot ? gpu_added_to(L, op) : NULL;
+        words += op->code == TN_T_dot && !(sum && !sum->def && sum->block == loop->region[0]) ? gpu_words(L, &op->result->type) : 0;
+    }
+    return words;
+}
+
 static void settle(lower *L, tn_lbuilder *b, const tn_top *loop, const tn_top *dot, int number)
 {
+    enum { MOST_WORDS = 192 };
     bool turned;
     int lies;
     tn_layout ignored;
     gpu_operand o;
     void **mine = tn_map_at(&GPU(L)->ready, TN_KEY(&dot->operand[number]));
     const tn_tvalue *from = gpu_unturned(dot->operand[number], &turned);
-    if (*mine || !is_from_outside(from, loop) || !gpu_operand_of(L, dot, number, &o) || (number == 0 && gpu_lies_as_fragments(L, dot, &o, &ignored)))
+    if (*mine || !is_from_outside(from, loop) || !gpu_operand_of(L, dot, number, &o) || (number == 0 && gpu_lies_as_fragments(L, dot, &o, &ignored) && words_with(L, loop, from) <= MOST_WORDS))
         return;
     gpu_unturn_operand(&o);
     void **known = tn_map_at(&GPU(L)->ready, TN_KEY(from));
