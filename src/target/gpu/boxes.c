@@ -576,7 +576,7 @@ static void start_instance(lower *L, tn_lbuilder *b, gpu_boxes *x)
     step = tn_l_index(b, by);
     turns = tn_l_fn2(b, TN_S_div, gpu_plus(b, turns, tn_l_index(b, by - 1)), step);
     tn_lvalue *stage = in_ring(b, x, tn_l_fn2(b, TN_S_mul, turns, g->instance), &parity);
-    x->stage = new_counter(b, "stage", TN_U32, stage); /* a register each */
+    x->stage = new_counter(b, "stage", TN_I64, stage); /* of 64 bits: of a product to 64 bits and the sum with a descriptor ptxas 13.0 makes one instruction that drops the descriptor's upper word */
     x->parity = new_counter(b, "parity", TN_U32, parity);
     x->skip = in_ring(b, x, gpu_times(b, turns, g->instances - 1), &x->skip_parity);
     x->turn = new_counter(b, "turn", TN_U32, tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
