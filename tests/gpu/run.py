@@ -4,7 +4,7 @@
 
 Needs the library, PyTorch and the driver. --limit: all turns queued, so that the GPU is at its power limit. --triton adds Triton's time of the same
 text. Entries called tutorial_… run kernels of examples/kernels; where they have configurations, each side runs its own best of them. `launch` is what a
-launch takes of the processor. Exits with 1 if a result is wrong."""
+launch takes of the processor; graph_… are graphs. Exits with 1 if a result is wrong."""
 import argparse
 import functools
 import importlib.util
@@ -18,6 +18,7 @@ import traceback
 
 import torch
 
+import graphs
 from timing import at_power_limit, milliseconds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -592,7 +593,7 @@ ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_
 ENTRIES = ENTRIES | {f"{name}_{head}{'_causal' * causal}": make(head, causal) for name, make in (("attention", Attention), ("back", AttentionBack), ("back_once", AttentionOnce)) for head in (64, 128)
                      for causal in (False, True)}
 ENTRIES = ENTRIES | {"tutorial_matmul": TutorialMatmul(), "tutorial_persistent": Persistent(), "tutorial_descriptors": PersistentDescriptors(), "tutorial_grouped": Grouped(),
-                     "tutorial_norm": TutorialNorm(), "tutorial_norm_back": TutorialNormBack(), "tutorial_dropout": Dropout(), "tutorial_asin": Asin(), "launch": Launch()}
+                     "tutorial_norm": TutorialNorm(), "tutorial_norm_back": TutorialNormBack(), "tutorial_dropout": Dropout(), "tutorial_asin": Asin(), "launch": Launch()} | graphs.ENTRIES
 LIMITS = {BF16: 6e-3, F16: 1e-3, F32: 2e-6}
 
 
