@@ -270,6 +270,7 @@ int fuse_parts_of(const group *g, int j, int *parts);
 bool map_uses(const fmap *m, int j);
 bool map_is_guarded(const fmap *m, const int *dims, int n); /* a guard looks at one of the dims */
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factors */
+int64_t product_imprecise(const fuser *F, tn_dtype factors);    /* of so many products the machine may make sums by itself, with fewer bits; 0: of any number */
 
 /* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's
  * elements; false (and g as it was) if it is not one that can be computed without its scores; why is then recorded. */

@@ -596,16 +596,26 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
     return a == b ? a : tn_is_float(result) ? TN_F32 : result;
 }
 
+/* The kernel stores floats of 16 bits at most, which hide what sums of few products of f8 have lost. */
+static bool stores_narrow(const fuser *F, const group *g)
+{
+    const tn_op *root = g->demands.at[0]->op;
+    bool narrow = F->options->numerics != TN_NUMERICS_STRICT;
+    for (int i = 0; i < root->nresults; i++)
+        narrow &= tn_is_float(root->result[i].type.dtype) && tn_dtype_bits(root->result[i].type.dtype) <= 16;
+    return narrow;
+}
+
 /* As which types factors are multiplied. f8 is dear to convert: a CPU does it once, before it multiplies. A GPU adds up products of f8 with fewer bits than f32 has: where
  * the result would show it, they are halves, which is exact, unless an option allows as little. */
-static factors factors_of(fuser *F, const tn_op *op)
+static factors factors_of(fuser *F, const group *g, const tn_op *op)
 {
     tn_dtype left = tn_operand(op, 0)->type.dtype, right = tn_operand(op, 1)->type.dtype, result = op->result->type.dtype, both = product_type(left, right, result);
     if (left != right && tn_t_dot_takes(left, right) && result == TN_I32)
         return (factors){left, right};
     if (tn_is_f8(both) && !fuse_for_gpu(F))
         both = fuse_accumulator(result);
-    else if (tn_is_f8(both) && tn_dtype_bits(result) >= 32 && F->options->precision != TN_TF32)
+    else if (tn_is_f8(both) && !stores_narrow(F, g) && F->options->precision != TN_TF32)
         both = TN_F16;
     return (factors){both, both};
 }
@@ -685,7 +695,7 @@ static product product_of(fuser *F, group *g, demand *d)
 {
     product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = d->op->result->type.dtype};
     p.acc = fuse_accumulator(p.result);
-    p.types = factors_of(F, d->op);
+    p.types = factors_of(F, g, d->op);
     return p;
 }
 
@@ -719,6 +729,12 @@ static void set_schedule(emitter *E, const gpu_product *tiles)
         tn_schedule_set(E->kernel, "", "instances", tiles->instances);
 }
 
+int64_t product_imprecise(const fuser *F, tn_dtype factors)
+{
+    enum { IMPRECISE = 128 }; /* as many as lose no more than a result of 16 bits hides, and make a strip */
+    return fuse_for_gpu(F) && tn_is_f8(factors) && F->options->precision != TN_TF32 ? IMPRECISE : 0;
+}
+
 static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts, const packing *pack, const char *name)
 {
     const axes *x = &p->x;
@@ -728,7 +744,9 @@ static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts
     tn_tvalue *ta = product_factor(E, product_operand(E, p, 0), p->types.left);
     product_matrix_axes(E, x->k, x->K, x->n, x->N);
     tn_tvalue *tb = product_factor(E, pack ? load_packed(E, name, pack, x->k, x->n, p->right.value->type.dtype) : product_operand(E, p, 1), p->types.right);
-    product_close_sum(E, p, fold, tn_t_dot(&E->b, ta, tb, p->acc, fuse_precision(E->F, p->types.left)), outer);
+    tn_tvalue *dot = tn_t_dot(&E->b, ta, tb, p->acc, fuse_precision(E->F, p->types.left));
+    dot->def->imprecise = product_imprecise(E->F, p->types.left);
+    product_close_sum(E, p, fold, dot, outer);
     return fold->result;
 }
 

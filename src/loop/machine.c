@@ -214,6 +214,16 @@ static bool nothing(const tn_lrun *run)
     return true;
 }
 
+/* NaN, of which nothing may come. */
+static bool undefined(const tn_lrun *run)
+{
+    int bytes = tn_l_part_bytes(&run->instruction->part[0]);
+    uint8_t *data = run->part(run->context, run->first, 0, 0, bytes, TN_TOUCH_WRITE);
+    if (data)
+        memset(data, 0xff, (size_t)bytes);
+    return data != NULL;
+}
+
 static bool copy_async(const tn_lrun *run)
 {
     tn_lcopies *mine = &run->copies[run->first];

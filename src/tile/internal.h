@@ -26,6 +26,7 @@ void tn_top_uses(tn_top *op, void (*visit)(void *context, tn_tvalue **use), void
 /* ---- passes ---- */
 tn_status tn_tile_simplify(tn_kernel *kernel);
 tn_status tn_tile_recover(tn_kernel *kernel);
+tn_status tn_tile_fold_scaled(tn_kernel *kernel);
 tn_status tn_tile_inline(tn_kernel *kernel);
 
 /* ---- check.c: what the interpreter tells the checked mode ---- */

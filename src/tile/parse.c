@@ -524,7 +524,11 @@ static bool atomic_details(parser *p, draft *d)
 
 static bool dot_details(parser *p, draft *d)
 {
-    if (!value_list(p, &d->operands) || !accept(p, "precision"))
+    if (!value_list(p, &d->operands))
+        return false;
+    if (accept(p, "imprecise"))
+        return integer(p, &d->op.imprecise);
+    if (!accept(p, "precision"))
         return !p->failed;
     const char *text = word(p, "a precision");
     return text && (tn_precision_from_text(text, &d->op.precision) || FAIL(p, "a precision is ieee, tf32 or tf32x3, found `%s`", text));
@@ -675,6 +679,7 @@ static tn_top *make_op(tn_tbuilder *b, const draft *d)
     op->reverse = d->op.reverse;
     op->hex = d->op.hex;
     op->precision = d->op.precision;
+    op->imprecise = d->op.imprecise;
     op->text = d->op.text;
     op->label = d->op.label;
     return op;

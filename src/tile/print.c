@@ -258,6 +258,8 @@ static void print_details(printer *p, const tn_top *op)
         print_values(p, op->operand, op->noperands);
         if (op->precision != TN_IEEE)
             ADD(p, " precision %s", tn_precision_text(op->precision));
+        if (op->imprecise)
+            ADD(p, " imprecise %lld", (long long)op->imprecise);
         return;
     case TN_T_reduce:
         print_values(p, op->operand, op->noperands);

@@ -607,6 +607,25 @@ static void drop_views(recover *R, size_t came)
     k->views.len = kept;
 }
 
+static void has_loop(void *context, tn_top *op) { *(bool *)context |= op->code == TN_T_for; }
+
+tn_status tn_tile_fold_scaled(tn_kernel *kernel)
+{
+    recover R = {.session = kernel->session, .kernel = kernel, .arena = {.on_oom = kernel->session->arena.on_oom}, .scaled = true};
+    tn_map empty = {.arena = &R.arena};
+    bool any = false;
+    tn_tile_walk(kernel->body, has_loop, &any);
+    if (!any)
+        return TN_OK;
+    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
+    R.views = R.names = R.became = R.accesses = empty;
+    recover_number_operations(&R);
+    recover_collect_facts(&R);
+    recover_folds(&R);
+    tn_arena_free(&R.arena);
+    return TN_OK;
+}
+
 tn_status tn_tile_recover(tn_kernel *kernel)
 {
     recover R = {.session = kernel->session, .kernel = kernel, .arena = {.on_oom = kernel->session->arena.on_oom}};

@@ -40,6 +40,7 @@ typedef struct recover {
     tn_session *session;
     tn_kernel *kernel;
     tn_arena arena;      /* of this run alone */
+    bool scaled;         /* loops of what is computed from products become folds too */
     tn_map order;        /* operation -> its place in the program */
     tn_map anchor, tail; /* made operation -> what it stands behind; that (operation or block) -> the last made one behind it */
     uint64_t nmade;

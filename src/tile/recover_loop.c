@@ -50,10 +50,13 @@ void recover_operands(recover *R)
     tn_tile_walk(R->kernel->body, drop_padding, &s);
 }
 
+enum { TERMS = 64 /* operations that are looked at */ };
+
 /* ---- loops of products ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct product_loop {
     tn_top *loop, *dot, *sum;
+    tn_tvalue *addend;   /* what is added in a turn: the dot's result, or what is computed from that alone of the turn's products */
     int64_t step, strip; /* of the loop; of the product's k */
     tn_tvalue *start;    /* where the strip starts: the index, or strip * index; NULL: nothing asks */
     tn_dim whole;        /* turns * strip; NULL: no size says */
@@ -83,8 +86,45 @@ static bool is_quiet(const tn_top *op)
     return op->code == TN_T_load || op->code == TN_T_yield || (!op->nregions && (tn_top_traits(op->code) & TN_T_PURE) && op->code != TN_T_asm);
 }
 
-/* The loop only adds one product a turn to what it carries. */
-static bool find_product(tn_top *loop, product_loop *p)
+/* The one dot of the block that v is computed from element by element (times scales, cast), by operations that nothing else uses; NULL: there is none. */
+static tn_top *dot_behind(const tn_tblock *block, tn_tvalue *v)
+{
+    tn_top *op = v->def, *dot = NULL;
+    if (!op || op->block != block || (op->code != TN_T_dot && op->code != TN_T_map && op->code != TN_T_cast) || uses_in(block, v) != 1)
+        return NULL;
+    if (op->code == TN_T_dot)
+        return op;
+    for (int i = 0; i < op->noperands && !dot; i++)
+        dot = dot_behind(block, op->operand[i]);
+    return dot;
+}
+
+static bool always_loads(const tn_top *load)
+{
+    bool inside = !load->view->nguards;
+    for (int d = 0; d < load->view->rank; d++)
+        inside &= load->subscript[d].inside;
+    return load->view->padded || inside;
+}
+
+/* Elements of v exist, whatever masks say: a fold would skip what a loop that carries a sum counts as 0. */
+static bool is_there(const tn_tvalue *v, int *budget)
+{
+    const tn_top *op = v->def;
+    if (--*budget < 0 || !op || op->code == TN_T_dot || op->code == TN_T_const || op->code == TN_T_size || op->code == TN_T_range)
+        return *budget >= 0;
+    if (op->code == TN_T_load || op->code == TN_T_load_ptr)
+        return op->code == TN_T_load ? always_loads(op) : op->noperands != 2;
+    if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_there(op->operand[i], budget))
+            return false;
+    return true;
+}
+
+/* The loop only adds one product a turn to what it carries, or what is computed from it. */
+static bool find_product(const recover *R, tn_top *loop, product_loop *p)
 {
     tn_tblock *body = loop->region[0];
     if (loop->nresults != 1)
@@ -93,14 +133,15 @@ static bool find_product(tn_top *loop, product_loop *p)
     if (!sum || sum->block != body || sum->code != TN_T_map || sum->fn != TN_S_add)
         return false;
     bool second = sum->operand[0] == &body->arg[1];
-    tn_top *dot = sum->operand[second]->def;
-    if (!dot || dot->code != TN_T_dot || dot->block != body || sum->operand[!second] != &body->arg[1] || uses_in(body, &body->arg[1]) != 1 ||
-        uses_in(body, sum->result) != 1 || uses_in(body, dot->result) != 1)
+    int budget = TERMS;
+    tn_tvalue *addend = sum->operand[second];
+    tn_top *dot = dot_behind(body, addend);
+    if (!dot || (dot->result != addend && !R->scaled) || sum->operand[!second] != &body->arg[1] || uses_in(body, &body->arg[1]) != 1 || uses_in(body, sum->result) != 1 || !is_there(addend, &budget))
         return false;
     for (const tn_top *op = body->first; op; op = op->next)
         if (!is_quiet(op) || (op->code == TN_T_dot && op != dot))
             return false;
-    *p = (product_loop){.loop = loop, .dot = dot, .sum = sum};
+    *p = (product_loop){.loop = loop, .dot = dot, .sum = sum, .addend = addend};
     return true;
 }
 
@@ -217,7 +258,7 @@ static void move_body(recover *R, const product_loop *p, tn_top *fold)
         *(op->prev ? &op->prev->next : &to->first) = op;
         to->last = op;
     }
-    tn_t_yield(&b, &p->dot->result, 1);
+    tn_t_yield(&b, &p->addend, 1);
 }
 
 static void become_fold(recover *R, product_loop *p)
@@ -230,7 +271,7 @@ static void become_fold(recover *R, product_loop *p)
     tn_top *fold = tn_t_fold(&b, 1, &limit, &strip, 0, NULL);
     fold->label = p->loop->label;
     move_body(R, p, fold);
-    tn_dtype dtype = p->dot->result->type.dtype;
+    tn_dtype dtype = p->addend->type.dtype;
     tn_number zero = tn_number_from_int(dtype, 0);
     tn_t_fold_finish(&b, fold, &zero, 1);
     tn_t_combine_fn(&b, fold->region[1], TN_S_add, dtype);
@@ -247,7 +288,7 @@ static void find_folds(recover *R, tn_tblock *block)
     product_loop p;
     for (tn_top *op = block->first, *next; op; op = next) {
         next = op->next;
-        if (op->code == TN_T_for && find_product(op, &p) && walks_strips(R, &p)) {
+        if (op->code == TN_T_for && find_product(R, op, &p) && walks_strips(R, &p)) {
             become_fold(R, &p);
             continue;
         }

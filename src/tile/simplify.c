@@ -201,7 +201,7 @@ static bool same_subscripts(const tn_top *a, const tn_top *b)
 static bool same_op(const tn_top *a, const tn_top *b)
 {
     if (a->code != b->code || a->fn != b->fn || a->noperands != b->noperands || a->naxes != b->naxes || a->dim != b->dim ||
-        a->nresults != b->nresults || a->precision != b->precision || memcmp(&a->number, &b->number, sizeof a->number) ||
+        a->nresults != b->nresults || a->precision != b->precision || a->imprecise != b->imprecise || memcmp(&a->number, &b->number, sizeof a->number) ||
         memcmp(a->axis, b->axis, sizeof a->axis[0] * (size_t)a->naxes))
         return false;
     for (int i = 0; i < a->noperands; i++)

@@ -162,6 +162,7 @@ struct tn_top {
     bool reverse;             /* scan */
     bool hex;                 /* print: integers in hexadecimal */
     tn_precision precision;   /* dot */
+    int64_t imprecise;        /* dot of f8: of so many products the machine may make a sum with fewer bits than the result's type has; 0: of any number */
     const char *text;         /* print, assert, asm; atomic_ptr, cas_ptr, atomic_load: memory order and scope, "acq_rel.gpu" */
     const char *label;        /* name by which the schedule speaks of it; NULL: none */
     tn_tblock *block;
@@ -373,12 +374,12 @@ typedef struct tn_tile_check_options {
 tn_status tn_tile_check(const tn_kernel *kernel, const tn_tile_arg *buffers, bool (*lookup)(void *context, const char *symbol, int64_t *value), void *context,
                         const tn_tile_check_options *options);
 /* Passes on the Tile IR, by name for `tenon opt` (tile-simplify: constants, equal loads, dead operations; recover: pointer arithmetic into views, loops of
- * products into folds; inline: loops and folds that surely run once become their bodies). recover leaves a note on the session for each access that stays a pointer access: which fact is missing. */
+ * products into folds; inline: loops and folds that surely run once become their bodies; fold-scaled: loops that add up what is computed from a product, into folds). recover leaves a note on the session for each access that stays a pointer access: which fact is missing. */
 typedef struct tn_tile_pass { const char *name; tn_status (*run)(tn_kernel *kernel); } tn_tile_pass;
 extern const tn_tile_pass tn_tile_passes[];
 /* What user kernels go through before they are lowered: tile-simplify, recover, tile-simplify. */
 tn_status tn_tile_optimize(tn_kernel *kernel);
-/* Before a lowering whose tiles are held by threads: inline, tile-simplify. A row that one tile holds is then loaded once, whatever is reduced along it. Reads
+/* Before a lowering whose tiles are held by threads: inline, fold-scaled, tile-simplify. A row that one tile holds is then loaded once, whatever is reduced along it. Reads
  * what the schedule binds. */
 tn_status tn_tile_straighten(tn_kernel *kernel);
 size_t tn_tile_pointer_accesses(const tn_kernel *kernel); /* load_ptr and store_ptr that are left */

@@ -339,6 +339,8 @@ static bool check_dot(const verifier *v, const tn_top *op)
         return FAIL(v, op, "%s cannot be accumulated in %s", tn_dtype_text(x->dtype), tn_dtype_text(to->dtype));
     if (op->precision != TN_IEEE && x->dtype != TN_F32)
         return FAIL(v, op, "%s is a precision of factors of f32, found %s", tn_precision_text(op->precision), type_text(v, x));
+    if (op->imprecise && (!tn_is_f8(x->dtype) || op->imprecise < 0))
+        return FAIL(v, op, "imprecise %lld: expected a number of products of 8-bit floats, found %s", (long long)op->imprecise, type_text(v, x));
     return expect_result(v, op, wanted);
 }
 

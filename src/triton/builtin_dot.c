@@ -33,10 +33,9 @@ static bool find_precision(const char *name, tn_precision *out)
 /* Of factors of fp32: what is asked for, else what the environment says, else tf32, unless that is not allowed. */
 static bool precision_options(tn_tcompiler *c, const tn_call *call, tn_precision *out)
 {
-    const tn_py *precision = &call->argument[3], *allow = &call->argument[4], *imprecise = &call->argument[5];
+    const tn_py *precision = &call->argument[3], *allow = &call->argument[4];
     const char *name, *otherwise = getenv("TRITON_F32_DEFAULT");
     bool allowed = true;
-    int64_t n;
     if (!tn_t_string(c, call->node, precision, "input_precision", &name))
         return false;
     if (name && !find_precision(name, out))
@@ -49,7 +48,19 @@ static bool precision_options(tn_tcompiler *c, const tn_call *call, tn_precision
         *out = allowed ? TN_TF32 : TN_IEEE;
     else if (!name && !find_precision(otherwise, out))
         return tn_t_error(c, call->node, "TRITON_F32_DEFAULT is one of 'tf32', 'tf32x3', 'ieee', 'bf16x3', 'bf16x6', found '%s'", otherwise);
-    return (tn_t_is_none(imprecise) || tn_t_constant_int(c, call->node, imprecise, "max_num_imprecise_acc", &n));
+    return true;
+}
+
+/* Of how many products of fp8 the machine may make sums by itself; 0: of any number, what is said by saying nothing. None: of as few as there are in an instruction. */
+static bool imprecise_option(tn_tcompiler *c, const tn_call *call, int64_t *out)
+{
+    const tn_py *imprecise = &call->argument[5];
+    if (tn_t_is_none(imprecise))
+        return true;
+    if (!tn_t_constant_int(c, call->node, imprecise, "max_num_imprecise_acc", out))
+        return false;
+    *out = tn_max(*out, 1);
+    return true;
 }
 
 static bool out_type(tn_tcompiler *c, const tn_ast *at, const tn_py *v, tn_dtype *out)
@@ -124,14 +135,17 @@ bool tn_bi_dot(tn_tcompiler *c, const tn_call *call, tn_py *out)
     tn_tvalue *x, *y;
     tn_dtype asked, result = TN_F32, sum = TN_F32;
     tn_precision precision = TN_IEEE;
+    int64_t imprecise = 0;
     if (!tn_t_tensor_argument(c, at, &call->argument[0], "the first operand of dot", &x) ||
         !tn_t_tensor_argument(c, at, &call->argument[1], "the second operand of dot", &y) || !fitting_operands(c, at, "dot", &x->type, &y->type) ||
-        !operand_types(c, at, &x->type, &y->type) || !precision_options(c, call, &precision) || !out_type(c, at, &call->argument[6], &asked) ||
+        !operand_types(c, at, &x->type, &y->type) || !precision_options(c, call, &precision) || !imprecise_option(c, call, &imprecise) || !out_type(c, at, &call->argument[6], &asked) ||
         !result_types(c, at, x->type.dtype, asked, &result, &sum))
         return false;
     if (x->type.dtype != TN_F32)
         precision = TN_IEEE;
-    return accumulate(c, at, &call->argument[2], tn_t_dot(&c->b, x, y, sum, precision), result, out);
+    tn_tvalue *dot = tn_t_dot(&c->b, x, y, sum, precision);
+    dot->def->imprecise = tn_is_f8(x->type.dtype) ? imprecise : 0;
+    return accumulate(c, at, &call->argument[2], dot, result, out);
 }
 
 /* ---- dot_scaled ------------------------------------------------------------------------------------------------------ */

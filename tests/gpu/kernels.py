@@ -170,6 +170,34 @@ def matmul_precise(a_ptr, b_ptr, c_ptr, M, N, K, B_K, B_N, BM: tl.constexpr, BN:
 
 
 @triton.jit
+def matmul_scaled(a_ptr, b_ptr, as_ptr, bs_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+    """[M, K] by [N, K] transposed; a scale for each row and BK of k of the left factor, and for 128 x BK of the right one. Rows and columns past the last wrap around."""
+    pm, pn = grouped(M, N, BM, BN, GROUP)
+    tl.assume(pm >= 0)
+    tl.assume(pn >= 0)
+    rm = (pm * BM + tl.arange(0, BM)) % M
+    rn = (pn * BN + tl.arange(0, BN)) % N
+    rk = tl.arange(0, BK)
+    strips = tl.cdiv(K, BK)
+    a_ptrs = a_ptr + rm[:, None] * K + rk[None, :]
+    b_ptrs = b_ptr + rk[:, None] + rn[None, :] * K
+    as_ptrs = as_ptr + rm * strips
+    bs_ptrs = bs_ptr + rn // 128 * strips
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for i in range(strips):
+        a = tl.load(a_ptrs, mask=rk[None, :] < K - i * BK, other=0.0)
+        b = tl.load(b_ptrs, mask=rk[:, None] < K - i * BK, other=0.0)
+        acc += tl.dot(a, b) * tl.load(as_ptrs)[:, None] * tl.load(bs_ptrs)[None, :]
+        a_ptrs += BK
+        b_ptrs += BK
+        as_ptrs += 1
+        bs_ptrs += 1
+    rm = pm * BM + tl.arange(0, BM)
+    rn = pn * BN + tl.arange(0, BN)
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@triton.jit
 def in_turns(head, CAUSAL: tl.constexpr):
     """This program's block. Where blocks differ in what they have to do, the other way round for every second head, so that CTAs that walk many programs get alike."""
     block = tl.program_id(0)

@@ -310,6 +310,31 @@ class Precise(Matmul):
             torch.matmul(i[0], i[1], out=o[0])
 
 
+class Scaled(Matmul):
+    """f8 with a scale a row and 128 of k of the left factor, 128 x 128 of the right one; the peer has a scale a factor."""
+    odd = [(1, 16, 128), (257, 528, 208), (300, 1008, 384), (128, 128, 128), (33, 17, 5)]
+    dtypes = [torch.float8_e4m3fn]
+    limit = 6e-3
+
+    def make(self, size, dtype):
+        m, n, k = size
+        scales = lambda rows: torch.rand(rows, cdiv(k, 128), device="cuda") + 0.5  # noqa: E731
+        return [random(m, k, dtype=dtype), random(n, k, dtype=dtype), scales(m), scales(cdiv(n, 128))], [poisoned(m, n)]
+
+    def launch(self, k, i, o, size):
+        m, n, kk = size
+        k.matmul_scaled[(cdiv(m, 128) * cdiv(n, 128),)](*i, o[0], m, n, kk, BM=128, BN=128, BK=128, GROUP=8, num_warps=8, num_stages=4)
+
+    def reference(self, i, size):
+        m, n, k = size
+        a = i[0].double() * i[2].double().repeat_interleave(128, 1)[:, :k]
+        return [a @ (i[1].double() * i[3].double().repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k]).t()]
+
+    def peer_run(self, i, o):
+        one = torch.ones((), device="cuda")
+        torch._scaled_mm(i[0], i[1].t(), scale_a=one, scale_b=one, out_dtype=BF16)
+
+
 class Attention(Row):
     """[heads, length] of one HEAD, against PyTorch's own attention."""
     odd = [(1, 1), (2, 33), (3, 200), (2, 513)]
@@ -585,7 +610,7 @@ class Launch(Flat):
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ENTRIES = {"tf32": Precise(F32, True, "tf32"), "tf32_rows": Precise(F32, False, "tf32"), "tf32x3": Precise(F32, True, "tf32x3", limit=4e-6),
            "f32": Precise(F32, False, "ieee", limit=2e-6), "e4m3": Precise(E4M3, True), "e4m3_rows": Precise(E4M3, False), "e5m2": Precise(E5M2, True),
-           "mixed_f8": Precise(E4M3, True, right=E5M2), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
+           "mixed_f8": Precise(E4M3, True, right=E5M2), "scaled_f8": Scaled(), "int8": Precise(torch.int8, True, limit=0), "int8_rows": Precise(torch.int8, False, limit=0)}
 ENTRIES = ENTRIES | {"add": Add(), "gelu": Gelu(), "softmax": Softmax(), "layer_norm": LayerNorm(), "rms_norm": RmsNorm(), "row_sum": RowSum(), "column_sum": ColumnSum(),
            "transpose": Transpose(), "scan": Scan(), "argmax": ArgMax(), "full_sum": FullSum(), "matmul": Matmul(),
            "softmax_odd": odd_rows(Softmax(), (1 << 18, 1000), (1 << 18, 1001), (1 << 16, 4100), (4096, 65000), (4096, 65001)),

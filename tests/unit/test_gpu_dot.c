@@ -39,7 +39,7 @@ typedef struct kind {
 #define KIND(...) {__VA_ARGS__, NULL, NULL, NULL, 0}
 
 /* expression: what the left operand is computed by, as %left; NULL: as it is loaded. */
-static void run_orders(const kind *k, const char *expression, const shape *shapes, size_t n)
+static void run_text(const char *text, const kind *k, const char *expression, const shape *shapes, size_t n)
 {
     static const char *const a[] = {"[k*#U, 1]", "[1, m*#U]"}, *const b[] = {"[n*#U, 1]", "[1, k*#U]"};
     tn_arena arena = {0};
@@ -47,10 +47,12 @@ static void run_orders(const kind *k, const char *expression, const shape *shape
         for (size_t i = 0; i < n; i++) {
             const char *const by[][2] = {{"#A", a[order & 1]}, {"#B", b[order >> 1]}, {"#T", k->factor}, {"#S", k->sum}, {"#O", k->out}, {"#U", k->unit}, {"#R", k->right ? k->right : k->factor},
                                        {"#P", k->precision ? k->precision : ""}, {"#X", expression ? expression : ""}, {"#L", expression ? "%left" : "%0"}};
-            check_on(replaced(&arena, fold, by, TN_COUNT(by)), &shapes[i], k->gpu, k->slack, (uint64_t)order * 100 + i);
+            check_on(replaced(&arena, text, by, TN_COUNT(by)), &shapes[i], k->gpu, k->slack, (uint64_t)order * 100 + i);
         }
     tn_arena_free(&arena);
 }
+
+static void run_orders(const kind *k, const char *expression, const shape *shapes, size_t n) { run_text(fold, k, expression, shapes, n); }
 
 static const shape tiles[] = {
     {4, 4, 4, 32, 32, 32, 1, 0},  {5, 7, 5, 32, 32, 16, 4, 2},  {3, 9, 5, 16, 64, 32, 4, 3}, {9, 3, 7, 64, 16, 16, 4, 4},
@@ -122,6 +124,19 @@ static void test_f8(void **state)
     run_orders(&kinds[1], "%left = add %0, %0 : $M x $K x #T", groups, 1);
 }
 
+/* Sums of few products of f8, which are added up in registers of their own: all at once, by columns, by rows, several a strip. */
+static void test_imprecise(void **state)
+{
+    static const kind kinds[] = {{"f8e4m3fn", "f32", "f32", "16", NULL, "imprecise 128", NULL, 0}, {"f8e5m2", "f32", "bf16", "16", "f8e4m3fn", "imprecise 64", NULL, 0},
+                                 {"f8e4m3fn", "f32", "f32", "16", NULL, "imprecise 128", "sm_80", 0}};
+    static const shape shapes[] = {{5, 4, 9, 64, 64, 128, 4, 3}, {5, 17, 17, 64, 256, 128, 4, 2}, {9, 9, 17, 128, 128, 128, 4, 2}, {5, 4, 17, 64, 64, 256, 4, 1}, {9, 17, 9, 128, 256, 128, 8, 2}};
+    (void)state;
+    run_orders(&kinds[0], NULL, shapes, TN_COUNT(shapes));
+    run_orders(&kinds[1], NULL, shapes, 3);
+    run_orders(&kinds[2], NULL, shapes, 1);
+    run_orders(&kinds[0], "%left = add %0, %0 : $M x $K x #T", shapes, 2);
+}
+
 /* Integers by warpgroups, whose factors lie along k, or are turned on their way. */
 static void test_byte_groups(void **state)
 {
@@ -188,6 +203,32 @@ static void test_parts(void **state)
     (void)state;
     for (size_t i = 0; i < TN_COUNT(shapes); i++)
         check(text, &shapes[i], i);
+}
+
+/* A strip's products are scaled by rows, columns and as a whole before they are added up: by warpgroups at once and in parts, by warps, by multiply-adds. */
+static void test_scaled(void **state)
+{
+    static const char *const text =
+        "kernel @scaled(%a: #T[m*k*#U*#U] read align 16, %b: #R[k*n*#U*#U] read align 16, %r: f32[m*#U*64] read, %c: f32[n*#U*64] read, %w: f32[64] read, %y: f32[m*n*#U*#U] write align 16)"
+        " grid(%pm : m*#U by $M, %pn : n*#U by $N) {\n"
+        "  view %A = %a : [m*#U, k*#U] strides #A\n  view %B = %b : [k*#U, n*#U] strides #B\n  view %R = %r : [m*#U, 64] strides [64, 1] pad 0\n"
+        "  view %C = %c : [64, n*#U] strides [n*#U, 1] pad 0\n  view %W = %w : [64] strides [1]\n  view %Y = %y : [m*#U, n*#U] strides [n*#U, 1]\n"
+        "  %kk = size k*#U : i64\n  %strip = const 32 : i64\n"
+        "  %s = fold @dot (%l : %kk by $K) axes [] order any identity [0] : $M x $N x f32 {\n"
+        "    %0 = load %A[%pm + @0, %l + @1] : $M x $K x #T\n    %1 = load %B[%l + @0, %pn + @1] : $K x $N x #R\n    %q = div %l, %strip : i64\n"
+        "    %2 = dot %0, %1 #P : $M x $N x #S\n    %3 = cast %2 : $M x $N x f32\n"
+        "    %4 = load %R[%pm + @0, %q] : $M x f32\n    %5 = broadcast %4 axes [0] : $M x $N x f32\n    %6 = mul %3, %5 : $M x $N x f32\n"
+        "    %7 = load %C[%q, %pn + @0] : $N x f32\n    %8 = broadcast %7 axes [1] : $M x $N x f32\n    %9 = mul %6, %8 : $M x $N x f32\n"
+        "    %10 = load %W[%q] : f32\n    %11 = broadcast %10 axes [] : $M x $N x f32\n    %12 = mul %9, %11 : $M x $N x f32\n"
+        "    yield %12\n  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n  store %Y[%pm + @0, %pn + @1], %s\n}\n";
+    static const kind kinds[] = {{"f8e4m3fn", "f32", "f32", "16", NULL, "imprecise 128", NULL, 0}, KIND("i8", "i32", "i32", "16"), KIND("bf16", "f32", "f32", "8"),
+                                 {"f8e4m3fn", "f32", "f32", "16", NULL, NULL, "sm_80", 0}, KIND("f32", "f32", "f32", "4")};
+    static const shape shapes[][2] = {{{9, 9, 17, 128, 128, 128, 4, 2}, {5, 4, 9, 64, 64, 128, 4, 3}}, {{5, 17, 9, 64, 256, 128, 4, 2}, {5, 4, 9, 32, 32, 32, 2, 3}},
+                                      {{9, 7, 25, 64, 64, 64, 4, 3}, {5, 7, 5, 32, 32, 32, 4, 2}}, {{3, 2, 5, 32, 32, 32, 2, 3}, {3, 2, 9, 32, 16, 64, 1, 0}},
+                                      {{9, 9, 17, 32, 32, 32, 2, 2}, {3, 2, 9, 8, 8, 32, 1, 0}}};
+    (void)state;
+    for (size_t i = 0; i < TN_COUNT(kinds); i++)
+        run_text(text, &kinds[i], NULL, shapes[i], 2);
 }
 
 /* What the fold gives is stored as it is. */
@@ -263,7 +304,7 @@ static void test_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_groups), cmocka_unit_test(test_tf32), cmocka_unit_test(test_f8), cmocka_unit_test(test_scalar), cmocka_unit_test(test_parts), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copied), cmocka_unit_test(test_odd), cmocka_unit_test(test_groups), cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_groups), cmocka_unit_test(test_tf32), cmocka_unit_test(test_f8), cmocka_unit_test(test_imprecise), cmocka_unit_test(test_scalar), cmocka_unit_test(test_parts), cmocka_unit_test(test_scaled), cmocka_unit_test(test_bare), cmocka_unit_test(test_convolution), cmocka_unit_test(test_blocks),
                                        cmocka_unit_test(test_computed), cmocka_unit_test(test_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -935,7 +935,7 @@ static int64_t wanted_registers(const lower *L)
         const tn_tblock *block = g->products.at[i]->block;
         int64_t words = 0;
         for (size_t k = 0; k < g->products.len; k++)
-            words += is_apart(g->products.at[k]->block, block) ? 0 : gpu_words(L, &g->products.at[k]->result->type);
+            words += is_apart(g->products.at[k]->block, block) ? 0 : gpu_sum_words((lower *)(uintptr_t)L, g->products.at[k]);
         for (size_t k = 0; k < g->overlaps.len; k++)
             words += is_apart(g->overlaps.at[k]->loop->region[0], block) ? 0 : g->overlaps.at[k]->words;
         most = tn_max(most, words);
@@ -948,6 +948,14 @@ static int64_t producer_registers(const lower *L)
 {
     enum { USUAL = 40, FEWEST = 24, OTHERS = 232 /* for each of two warpgroups */ };
     return wanted_registers(L) > OTHERS ? FEWEST : USUAL;
+}
+
+/* Those that each of so many others has then. */
+static int64_t given_registers(const lower *L, int64_t computing)
+{
+    enum { MOST = 240 };
+    int64_t all = registers_of(L, computing + GROUP) * ((computing + GROUP) / GROUP);
+    return tn_min((all - producer_registers(L)) / (computing / GROUP) / EIGHT * EIGHT, MOST);
 }
 
 /* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
@@ -990,7 +998,8 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     int64_t computing = L->func->threads * g->instances;
     tn_lvalue *thread = g->thread;
     /* A warp more costs each thread a third of its registers, or so: then a whole warpgroup copies, and gives up most of its own. */
-    bool hand_over = wanted_registers(L) > registers_of(L, computing + TN_WARP);
+    int64_t alone = registers_of(L, computing + TN_WARP), given = given_registers(L, computing);
+    bool hand_over = wanted_registers(L) > alone && given > alone;
     L->func->threads = (int)computing + (hand_over ? GROUP : TN_WARP);
     init_mbarriers(L, b, thread);
     if (g->instances > 1)
@@ -998,10 +1007,8 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     tn_lop *roles = tn_l_roles(b, computing, g->instances);
     L->entry.before = roles;
     tn_lbuilder in = tn_l_in(b, roles->region[0]);
-    if (hand_over) {
-        int64_t all = registers_of(L, L->func->threads) * (L->func->threads / GROUP), each = tn_min((all - producer_registers(L)) / (computing / GROUP) / EIGHT * EIGHT, 240);
-        tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, each)}, 1);
-    }
+    if (hand_over)
+        tn_l_machine(&in, "setmaxnreg_inc", (tn_lvalue *[]){tn_l_index(&in, given)}, 1);
     scope computed = lower_open(L); /* what one role has computed the other does not see */
     compute(L, &in, body);
     lower_close(L, computed);

@@ -44,17 +44,51 @@ typedef struct product {
     bool walks;           /* one loop over all strips, that a ring feeds */
     bool copied;          /* a ring of copies feeds it */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
+    int apart;            /* a fold's, whose strips have sums of their own: what comes of them is added to the accumulators in so many parts; 0: products are added to those */
+    tn_lvalue *first;     /* of a turn of boxes: it is the first one of a fold that adds up strips apart; NULL: of no such turn */
     tn_lvalue *later;     /* of a fold's turn by warpgroups: it is not the first one, which makes the accumulators; NULL: they are there */
 } product;
 
-static const tn_top *dot_of(const tn_top *op) { return op->code == TN_T_dot ? op : op->region[0]->last->operand[0]->def; }
+/* The one dot that v is computed from, element by element: scaled, cast, or itself; NULL: there is none, or several. */
+static const tn_top *dot_in(const tn_tvalue *v, const tn_tblock *block, int *budget)
+{
+    const tn_top *op = v->def, *dot = NULL;
+    if (!op || op->block != block || --*budget < 0)
+        return NULL;
+    if (op->code == TN_T_dot)
+        return op;
+    for (int i = 0; (op->code == TN_T_map || op->code == TN_T_cast) && i < op->noperands; i++) {
+        const tn_top *found = dot_in(op->operand[i], block, budget);
+        if (found && dot)
+            return NULL;
+        dot = found ? found : dot;
+    }
+    return dot;
+}
+
+static const tn_top *dot_of(const tn_top *op)
+{
+    int budget = LOWER_BUDGET;
+    return op->code == TN_T_dot ? op : dot_in(op->region[0]->last->operand[0], op->region[0], &budget);
+}
+
+static bool is_scaled(const tn_top *fold) { return fold->region[0]->last->operand[0]->def->code != TN_T_dot; }
+
+/* Nothing else in the body wants the dot: what is added up is computed from it alone, and from what no other dot gives. */
+static bool adds_up_one(const tn_top *fold, const tn_top *dot)
+{
+    for (const tn_top *op = fold->region[0]->first; op; op = op->next)
+        if (op != dot && op->code != TN_T_yield && op->code != TN_T_load && !lower_is_expression(op))
+            return false;
+    return fold->result->type.dtype == fold->region[0]->last->operand[0]->type.dtype;
+}
 
 bool gpu_is_dot_fold(const tn_top *fold)
 {
     if (fold->naxes || fold->nresults != 1 || fold->ordered || tn_combine_fn(fold->region[1]) != TN_S_add)
         return false;
     const tn_top *dot = dot_of(fold);
-    return dot && dot->code == TN_T_dot && dot->block == fold->region[0];
+    return dot && (!is_scaled(fold) || adds_up_one(fold, dot));
 }
 
 /* ---- which instruction -------------------------------------------------------------------------------------------------- */
@@ -155,6 +189,17 @@ static int group_columns_of(const lower *L, const product *p)
     return (int)tn_min(n, MOST_N);
 }
 
+/* Sums of a strip that have registers of their own beside the accumulators: all at once, or of warpgroups in two parts where those of all would leave none for anything else. */
+static void set_apart(product *p)
+{
+    enum { MOST_SUMS = 64, MOST_PARTS = 2, COLUMNS = 128 };
+    if (p->op == p->dot || !(is_scaled(p->op) || (p->group_columns && p->dot->imprecise)))
+        return;
+    p->apart = p->group_columns && tn_layout_regs(&p->layout) > MOST_SUMS ? MOST_PARTS : 1;
+    if (p->apart > 1)
+        p->group_columns = tn_min(p->group_columns, COLUMNS);
+}
+
 /* Finds the instruction, how warps share out the result, and in which layout. */
 static void choose(lower *L, product *p)
 {
@@ -182,10 +227,36 @@ static product product_of(lower *L, const tn_top *op)
     const tn_top *dot = dot_of(op);
     product p = {.op = op, .dot = dot, .factor = dot->operand[0]->type.dtype, .sum = sum_type(dot)};
     choose(L, &p);
+    set_apart(&p);
     return p;
 }
 
 bool gpu_dot_is_by_groups(lower *L, const tn_top *dot) { return product_of(L, dot).group_columns > 0; }
+
+/* Registers of rows and columns that scale v's sums, and of the indices that they are loaded at. */
+static int64_t scale_words(const tn_tvalue *v, const tn_tblock *block, const tn_layout *layout)
+{
+    enum { WITH_INDEX = 2 };
+    const tn_top *op = v->def;
+    int64_t words = 0;
+    if (!op || op->block != block)
+        return 0;
+    if (op->code == TN_T_broadcast && op->operand[0]->type.rank == 1)
+        return (int64_t)WITH_INDEX * tn_layout_regs(&(tn_layout[]){tn_layout_restrict(layout, 1, op->axis)}[0]);
+    for (int i = 0; (op->code == TN_T_map || op->code == TN_T_cast) && i < op->noperands; i++)
+        words += scale_words(op->operand[i], block, layout);
+    return words;
+}
+
+int64_t gpu_sum_words(lower *L, const tn_top *dot)
+{
+    const tn_top *fold = dot->block->parent;
+    int64_t words = gpu_words(L, &dot->result->type);
+    if (!fold || fold->code != TN_T_fold || !gpu_is_dot_fold(fold) || dot_of(fold) != dot)
+        return words;
+    product p = product_of(L, fold);
+    return p.apart ? words + words / p.apart + scale_words(fold->region[0]->last->operand[0], fold->region[0], &p.layout) : words;
+}
 
 /* Its operands lie in shared memory as operand.c has them. */
 static bool is_tiled(const product *p) { return p->mma || p->blocks; }
@@ -212,13 +283,14 @@ void gpu_survey_dot(lower *L, const tn_top *dot)
 
 /* ---- by instructions ---------------------------------------------------------------------------------------------------------- */
 
-static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index)
+static tn_lbuilder unrolled_from(tn_lbuilder *b, const char *name, int64_t first, int64_t last, tn_lvalue **index)
 {
-    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
+    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, first), tn_l_index(b, last), tn_l_index(b, 1), TN_FOR_UNROLL);
     *index = loop->region[0]->arg;
     return tn_l_in(b, loop->region[0]);
 }
 
+static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index) { return unrolled_from(b, name, 0, count, index); }
 
 void gpu_round(tn_lbuilder *b, tn_lvalue *regs, int64_t count)
 {
@@ -328,41 +400,70 @@ tn_lvalue *gpu_group_of(lower *L)
     return tn_l_lane_at(e, tn_l_fn2(e, TN_S_shr_logical, GPU(L)->thread, tn_l_index(e, BITS)), tn_l_index(e, 0));
 }
 
+/* Products of a strip by warpgroups: into which registers, one of how many parts of them; of which k, in instructions. */
+typedef struct batch {
+    tn_lvalue *sums;
+    int part, parts;
+    int64_t first, last;
+    bool makes; /* the sums are not added to */
+} batch;
+
 /* The same by warpgroups; the products are under way when it ends. */
-static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
+static void multiply_batch(lower *L, tn_lbuilder *b, const product *p, const batch *of)
 {
     enum { M = 64 };
     const tn_ttype *type = &p->dot->result->type;
     int deep = GPU_MMA_DEPTH / p->operand[0].bytes; /* of one instruction */
     int64_t groups = GPU(L)->warps / 4, rows = type->extent[0].size / (M * groups), columns = type->extent[1].size / p->group_columns;
-    int64_t depth = p->dot->operand[0]->type.extent[1].size / deep;
+    int64_t depth = p->dot->operand[0]->type.extent[1].size / deep, mine[2][2] = {{0, columns}, {0, rows}}, *parted = mine[columns < of->parts];
     tn_lvalue *group = groups > 1 ? gpu_group_of(L) : tn_l_index(b, 0), *i, *j, *k;
     const char *name = tn_format(&L->session->arena, "wgmma_m64n%dk%d_%s%s", p->group_columns, deep, p->mma->group, p->operand[0].fragments ? "_held" : "");
+    parted[0] = of->part * parted[1] / of->parts;
+    parted[1] = (of->part + 1) * parted[1] / of->parts;
     tn_l_machine(b, "wgmma_fence", NULL, 0);
-    tn_lbuilder in = unrolled(b, "k", depth, &k);
-    tn_lvalue *adds = p->later ? tn_l_cast(&in, tn_l_fn2(&in, TN_S_or, p->later, tn_l_fn2(&in, TN_S_gt, k, tn_l_index(&in, 0))), TN_I64) : tn_l_index(&in, 1);
-    in = unrolled(&in, "n", columns, &j);
-    in = unrolled(&in, "m", rows, &i);
-    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, j, rows), i), p->group_columns / 2), *regs = p->acc->held->regs;
+    tn_lbuilder in = unrolled_from(b, "k", of->first, of->last, &k);
+    tn_lvalue *adds = tn_l_index(&in, 1), *below = tn_l_fn2(&in, TN_S_gt, k, tn_l_index(&in, of->first));
+    if (of->makes)
+        adds = tn_l_cast(&in, below, TN_I64);
+    else if (p->later)
+        adds = tn_l_cast(&in, tn_l_fn2(&in, TN_S_or, p->later, below), TN_I64);
+    in = unrolled_from(&in, "n", mine[0][0], mine[0][1], &j);
+    in = unrolled_from(&in, "m", mine[1][0], mine[1][1], &i);
+    tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, j, rows), i), p->group_columns / 2);
     gpu_matrix y = gpu_matrix_of(&in, &p->operand[1], gpu_times(&in, j, p->group_columns / M), k);
     if (p->operand[0].fragments) {
         tn_lvalue *held = p->operand[0].fragments->held->regs, *at = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), 8);
-        tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned, adds}, 9);
-        tn_l_machine(b, "wgmma_commit", NULL, 0);
-        return;
+        tn_l_machine(&in, name, (tn_lvalue *[]){of->sums, acc, held, at, p->operand[1].buffer, y.at, y.apart, y.turned, adds}, 9);
+    } else {
+        gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], gpu_plus(&in, gpu_times(&in, i, groups), group), k);
+        tn_l_machine(&in, name, (tn_lvalue *[]){of->sums, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned, adds}, 11);
     }
-    gpu_matrix x = gpu_matrix_of(&in, &p->operand[0], gpu_plus(&in, gpu_times(&in, i, groups), group), k);
-    tn_l_machine(&in, name, (tn_lvalue *[]){regs, acc, p->operand[0].buffer, x.at, p->operand[1].buffer, y.at, x.apart, y.apart, x.turned, y.turned, adds}, 11);
     tn_l_machine(b, "wgmma_commit", NULL, 0);
 }
 
-/* All products are done: the accumulators are registers. */
-static void end_groups(tn_lbuilder *b, const product *p)
+static int64_t instructions_deep(const product *p) { return p->dot->operand[0]->type.extent[1].size * p->operand[0].bytes / GPU_MMA_DEPTH; }
+
+static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
 {
-    int registers = tn_layout_regs(&p->layout);
-    tn_lbuilder in = *b;
-    tn_l_machine(&in, tn_format(&b->func->session->arena, p->sum == TN_I32 ? "wgmma_end_%d_i32" : "wgmma_end_%d", registers), (tn_lvalue *[]){p->acc->held->regs, tn_l_index(b, 0)}, 2);
+    multiply_batch(L, b, p, &(batch){.sums = p->acc->held->regs, .parts = 1, .last = instructions_deep(p)});
 }
+
+/* All products are done: so many sums from number `first` on are registers. */
+static void end_sums(tn_lbuilder *b, const product *p, tn_lvalue *sums, int64_t first, int64_t count)
+{
+    tn_lbuilder in = *b;
+    const char *name = tn_format(&b->func->session->arena, p->sum == TN_I32 ? "wgmma_end_%lld_i32" : "wgmma_end_%lld", (long long)count);
+    tn_l_machine(&in, name, (tn_lvalue *[]){sums, tn_l_index(b, first)}, 2);
+}
+
+/* They hold nothing yet: the first product makes them. */
+static void start_sums_of(tn_lbuilder *b, const product *p, tn_lvalue *sums, int64_t first, int64_t count)
+{
+    const char *name = tn_format(&b->func->session->arena, p->sum == TN_I32 ? "wgmma_start_%lld_i32" : "wgmma_start_%lld", (long long)count);
+    tn_l_machine(b, name, (tn_lvalue *[]){sums, tn_l_index(b, first)}, 2);
+}
+
+static void end_groups(tn_lbuilder *b, const product *p) { end_sums(b, p, p->acc->held->regs, 0, tn_layout_regs(&p->layout)); }
 
 static bool lies_as_fragments(const lower *L, const product *p, const gpu_operand *o, tn_layout *out)
 {
@@ -472,28 +573,133 @@ static void multiply_add(lower *L, tn_lbuilder *b, const product *p)
     gpu_close(L, &n);
 }
 
+/* The accumulators' type: that of what is added up of strips, or of products. */
+static tn_dtype accumulator_type(const product *p) { return p->apart ? p->op->result->type.dtype : p->sum; }
+
+static void set_all(tn_lbuilder *b, const product *p, const place *sums, tn_dtype type, tn_number to)
+{
+    tn_lvalue *r;
+    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_l_store(&in, sums->held->regs, r, tn_l_const(&in, tn_lscalar(type), to), NULL);
+}
+
 /* ---- one strip, or all -------------------------------------------------------------------------------------------------------- */
 
-static void add_strip(lower *L, tn_lbuilder *b, product *p)
+/* The accumulators and one part of what the fold adds up of a strip. */
+static void accumulate_part(lower *L, tn_lbuilder *b, const product *p, int part)
 {
-    if (is_tiled(p)) {
-        fill(L, b, p);
-        if (L->status != TN_OK)
-            return;
-        if (p->blocks) {
-            gpu_multiply_blocks(L, b, p->dot, p->warps, p->operand, p->acc->held->regs);
-            return;
+    nest n;
+    tn_lbuilder in = *b;
+    tn_lvalue *sums = p->acc->held->regs;
+    gpu_open_part(L, &in, &p->layout, part, p->apart, &n);
+    tn_lvalue *x = lower_element(L, &in, p->op->region[0]->last->operand[0], n.idx).value;
+    tn_l_store(&in, sums, n.reg, tn_l_fn2(&in, TN_S_add, tn_l_load(&in, sums, n.reg, 1, NULL, NULL), x), NULL);
+    gpu_close(L, &n);
+}
+
+/* In registers before there is anything to wait for: what is loaded, and spread to rows or columns of the sums. */
+static void keep_scales(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_tblock *block)
+{
+    const tn_top *op = v->def;
+    bool spread = op && op->code == TN_T_broadcast;
+    if (!op || op->block != block || op->code == TN_T_dot || (spread && !op->operand[0]->type.rank))
+        return;
+    if (spread && !tn_map_get(&L->places, TN_KEY(op->operand[0])))
+        gpu_keep(L, b, op->operand[0]);
+    for (int i = 0; (op->code == TN_T_map || op->code == TN_T_cast) && i < op->noperands; i++)
+        keep_scales(L, b, op->operand[i], block);
+}
+
+/* Sums from number `first` on are made in the registers of those before them, which are done with: the assembler, which would rather have others and issue products early, runs
+ * out of registers. */
+static void take_over(tn_lbuilder *b, tn_lvalue *sums, int64_t first, int64_t count)
+{
+    tn_lvalue *r;
+    tn_lbuilder in = unrolled_from(b, "r", first, first + count, &r);
+    tn_l_store(&in, sums, r, tn_l_load(&in, sums, gpu_plus(&in, r, tn_l_index(&in, -count)), 1, NULL, NULL), NULL);
+}
+
+/* Of two warpgroups the second one begins when the first one's first products are done, so that one multiplies while the other adds. Side by side, which they would stay, both would
+ * add at once. */
+static void begin_apart(lower *L, tn_lbuilder *b, const product *p, int64_t group)
+{
+    enum { GROUPS = 2, TURN = 8 };
+    if (!p->first || GPU(L)->warps != 4 * GROUPS)
+        return;
+    tn_lvalue *mine = tn_l_fn2(b, TN_S_eq, gpu_group_of(L), tn_l_index(b, group));
+    tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, mine, p->first))->region[0]);
+    tn_l_machine(&in, group ? "turn_take" : "turn_pass", (tn_lvalue *[]){tn_l_index(&in, TURN)}, 1);
+}
+
+/* A strip's products by warpgroups: of as many as the dot allows at once. While one warpgroup adds what they gave, others multiply. boxes: whose turn it is, which ends with the
+ * last product; NULL: none's. */
+static void multiply_parts(lower *L, tn_lbuilder *b, const product *p, const place *sums, gpu_boxes *boxes)
+{
+    int64_t deep = GPU_MMA_DEPTH / p->operand[0].bytes, last = instructions_deep(p), each = p->dot->imprecise ? tn_max(p->dot->imprecise / deep, 1) : last;
+    int mine = tn_layout_regs(&p->layout) / p->apart;
+    for (int part = 0; part < p->apart; part++)
+        for (int64_t k = 0; k < last && L->status == TN_OK; k += each) {
+            batch of = {.sums = sums->held->regs, .part = part, .parts = p->apart, .first = k, .last = tn_min(k + each, last), .makes = true};
+            if (part && !k)
+                take_over(b, of.sums, (int64_t)part * mine, mine);
+            else if (!k)
+                start_sums_of(b, p, of.sums, 0, mine);
+            if (!part && !k)
+                begin_apart(L, b, p, 1);
+            multiply_batch(L, b, p, &of);
+            end_sums(b, p, of.sums, (int64_t)part * mine, mine);
+            if (!part && !k)
+                begin_apart(L, b, p, 0);
+            if (boxes && part == p->apart - 1 && of.last == last)
+                gpu_release_boxes(L, b, boxes, false, NULL);
+            accumulate_part(L, b, p, part);
         }
-        if (!p->group_columns) {
-            multiply(L, b, p);
-            return;
-        }
-        multiply_by_groups(L, b, p);
-        if (!p->copied && !gpu_runs_late(L, p->dot))
-            end_groups(b, p);
-    } else {
+}
+
+static void multiply_strip(lower *L, tn_lbuilder *b, const product *p)
+{
+    if (p->blocks)
+        gpu_multiply_blocks(L, b, p->dot, p->warps, p->operand, p->acc->held->regs);
+    else if (!is_tiled(p))
         multiply_add(L, b, p);
+    else if (p->group_columns)
+        multiply_by_groups(L, b, p);
+    else
+        multiply(L, b, p);
+}
+
+/* A strip's products in sums of their own. */
+static void multiply_apart(lower *L, tn_lbuilder *b, const product *p, gpu_boxes *boxes)
+{
+    tn_ttype type = p->dot->result->type;
+    product strip = *p;
+    type.dtype = p->sum;
+    strip.acc = gpu_new_place(L, b, &type, &p->layout, "products");
+    keep_scales(L, b, p->op->region[0]->last->operand[0], p->op->region[0]);
+    lower_set_place(L, p->dot->result, strip.acc);
+    if (p->group_columns) {
+        multiply_parts(L, b, p, strip.acc, boxes);
+    } else {
+        set_all(b, p, strip.acc, p->sum, tn_number_from_int(p->sum, 0));
+        multiply_strip(L, b, &strip);
+        accumulate_part(L, b, p, 0);
     }
+    lower_set_place(L, p->dot->result, NULL);
+}
+
+static void add_strip(lower *L, tn_lbuilder *b, product *p, gpu_boxes *boxes)
+{
+    if (is_tiled(p))
+        fill(L, b, p);
+    if (L->status != TN_OK)
+        return;
+    if (p->apart) {
+        multiply_apart(L, b, p, boxes);
+        return;
+    }
+    multiply_strip(L, b, p);
+    if (p->group_columns && !p->copied && !gpu_runs_late(L, p->dot))
+        end_groups(b, p);
 }
 
 static void body_of_fold(lower *L, tn_lbuilder *b, const product *p)
@@ -522,7 +728,7 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
     open_ranges(L, &in, p->op);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
-        add_strip(L, &in, p);
+        add_strip(L, &in, p, NULL);
     gpu_leave(L, &in, r);
     lower_close(L, s);
 }
@@ -532,16 +738,14 @@ static void add_strips(lower *L, tn_lbuilder *b, product *p)
 /* What the sum starts at: 0, or a fold's identity. */
 static void clear(tn_lbuilder *b, const product *p)
 {
-    tn_lvalue *r;
-    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
-    tn_number start = p->op == p->dot ? tn_number_from_int(p->sum, 0) : p->op->identity[0];
-    tn_l_store(&in, p->acc->held->regs, r, tn_l_const(&in, tn_lscalar(p->sum), start), NULL);
+    tn_dtype type = accumulator_type(p);
+    set_all(b, p, p->acc, type, p->op == p->dot ? tn_number_from_int(type, 0) : p->op->identity[0]);
 }
 
 /* Products by warpgroups of the first strip make the sums, if those start at 0: no register is written before. */
 static bool makes_sums(const product *p)
 {
-    return p->op != p->dot && p->group_columns && p->walks && tn_number_same(p->sum, p->op->identity[0], tn_number_from_int(p->sum, 0));
+    return p->op != p->dot && p->group_columns && !p->apart && p->walks && tn_number_same(p->sum, p->op->identity[0], tn_number_from_int(p->sum, 0));
 }
 
 /* Where there is no strip. Behind the loop, so that the zeros are no values that it starts with. */
@@ -575,7 +779,7 @@ static gpu_ring ring_of(lower *L, product *p)
         if (!o->width)
             other += gpu_operand_elements(o) * o->bytes * (p->raw[i].width ? 2 : 1);
     }
-    p->behind = p->group_columns && r.n == 2;
+    p->behind = p->group_columns && r.n == 2 && !p->apart;
     gpu_fit_ring(L, &r, p->op->label, other, p->behind ? 2 : 1);
     p->copied = r.n > 0;
     return r;
@@ -622,7 +826,7 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     p->later = makes_sums(p) ? tn_l_fn2(&in, TN_S_ne, k, ring->first) : NULL;
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
-        add_strip(L, &in, p);
+        add_strip(L, &in, p, NULL);
     lower_close(L, turn);
     if (p->side) {
         tn_lvalue *none = tn_l_index(&in, 0);
@@ -630,11 +834,11 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     }
     if (p->behind) /* the products of the strip before are done in this thread's group, so in all after the next barrier */
         gpu_copy_ahead(L, &in, ring, k);
-    if (p->group_columns)
+    if (p->group_columns && !p->apart)
         tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, p->behind)}, 1);
     gpu_leave(L, &in, r);
     lower_close(L, s);
-    if (p->group_columns)
+    if (p->group_columns && !p->apart)
         end_groups(b, p);
     if (makes_sums(p))
         clear_unless_made(b, p, ring);
@@ -657,16 +861,21 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
         gpu_ready_operand(L, p->dot, i, &p->operand[i]);
     p->copied = true;
     p->later = makes_sums(p) ? tn_l_fn2(&in, TN_S_ne, k, turns->first) : NULL;
+    p->first = tn_l_fn2(&in, TN_S_eq, k, turns->first);
     gpu_bind_turn(L, &in, turns, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)
-        add_strip(L, &in, p);
-    tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
-    gpu_release_boxes(L, &in, boxes, true, tn_l_fn2(&in, TN_S_ne, k, turns->first));
+        add_strip(L, &in, p, boxes);
+    if (!p->apart) {
+        tn_l_machine(&in, "wgmma_wait", (tn_lvalue *[]){tn_l_index(&in, 1)}, 1);
+        gpu_release_boxes(L, &in, boxes, true, tn_l_fn2(&in, TN_S_ne, k, turns->first));
+    }
     gpu_next_boxes(&in, boxes);
     gpu_leave(L, &in, r);
     lower_close(L, s);
     gpu_pass_turn(L, b);
+    if (p->apart)
+        return;
     end_groups(b, p);
     if (makes_sums(p))
         clear_unless_made(b, p, turns);
@@ -756,7 +965,7 @@ const tn_tvalue *gpu_added_to(lower *L, const tn_top *dot)
 /* The same, if what it is added to stands before the dot: the accumulators start at that. */
 static const tn_top *addition(lower *L, const product *p)
 {
-    const tn_top *user = addition_of(L, p->dot);
+    const tn_top *user = p->group_columns && p->dot->imprecise ? NULL : addition_of(L, p->dot);
     int budget = LOWER_BUDGET;
     for (int i = 0; user && i < user->noperands; i++)
         if (user->operand[i] != p->dot->result && (!is_before(user->operand[i], p->dot) || !is_whole(L, user->operand[i], &budget)))
@@ -786,7 +995,7 @@ static void start_at(lower *L, tn_lbuilder *b, const product *p, const tn_top *u
 static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
 {
     tn_lvalue *r;
-    if (p->sum == p->op->result->type.dtype)
+    if (accumulator_type(p) == p->op->result->type.dtype)
         return p->acc;
     place *out = gpu_new_place(L, b, &p->op->result->type, &p->layout, "product");
     tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
@@ -804,7 +1013,7 @@ static bool open_product(lower *L, tn_lbuilder *b, const tn_top *op, product *p)
         if (!gpu_operand_of(L, p->dot, i, &p->operand[i]))
             return false;
     tn_ttype sums = p->dot->result->type;
-    sums.dtype = p->sum;
+    sums.dtype = accumulator_type(p);
     p->acc = gpu_new_place(L, b, &sums, &p->layout, "acc");
     p->user = op == p->dot ? addition(L, p) : NULL;
     return true;
@@ -889,7 +1098,7 @@ void gpu_dot(lower *L, tn_lbuilder *b, const tn_top *op)
         for (int i = 0; is_tiled(&p) && i < 2; i++)
             gpu_ready_operand(L, dot, i, &p.operand[i]);
         gpu_before_late(L, b, dot);
-        add_strip(L, b, &p);
+        add_strip(L, b, &p, NULL);
         if (L->status == TN_OK && gpu_runs_late(L, dot)) {
             leave_under_way(L, b, &p);
             return;

@@ -223,6 +223,8 @@ void gpu_prepare_own(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_layo
 void gpu_prepare_access(lower *L, tn_lbuilder *b, const tn_top *op, const tn_layout *layout);
 /* Opens the loops; *b becomes a builder of the innermost body. The barrier that what was prepared needs comes before them. */
 void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out);
+/* The same of one of equal parts of the registers, neighbours in their order. */
+void gpu_open_part(lower *L, tn_lbuilder *b, const tn_layout *layout, int part, int parts, nest *out);
 /* The barrier alone, for who makes loops of his own. */
 void gpu_meet(lower *L, tn_lbuilder *b);
 void gpu_close(lower *L, nest *n);

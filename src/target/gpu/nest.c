@@ -264,7 +264,9 @@ void gpu_meet(lower *L, tn_lbuilder *b)
     g->prepared = (tn_map){.arena = &L->arena};
 }
 
-void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
+void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out) { gpu_open_part(L, b, layout, 0, 1, out); }
+
+void gpu_open_part(lower *L, tn_lbuilder *b, const tn_layout *layout, int part, int parts, nest *out)
 {
     static const char *const names[TN_TILE_RANK] = {"i0", "i1", "i2", "i3", "i4", "i5"};
     gpu_lower *g = GPU(L);
@@ -276,8 +278,9 @@ void gpu_open(lower *L, tn_lbuilder *b, const tn_layout *layout, nest *out)
     out->reg = tn_l_index(b, 0);
     for (int i = out->nwalks - 1; i >= 0; i--) {
         walk *w = &out->walk[i];
-        bool vector = i == 0 && w->stride == 1 && w->registers == 1;
-        tn_lop *loop = tn_l_for(b, names[w->axis], tn_l_index(b, 0), tn_l_index(b, w->count), tn_l_index(b, 1), vector ? TN_FOR_VECTOR : TN_FOR_UNROLL);
+        bool outer = parts > 1 && i == out->nwalks - 1, vector = !outer && i == 0 && w->stride == 1 && w->registers == 1;
+        int64_t from = outer ? part * w->count / parts : 0, to = outer ? (part + 1) * w->count / parts : w->count;
+        tn_lop *loop = tn_l_for(b, names[w->axis], tn_l_index(b, from), tn_l_index(b, to), tn_l_index(b, 1), vector ? TN_FOR_VECTOR : TN_FOR_UNROLL);
         *b = tn_l_in(b, loop->region[0]);
         w->index = loop->region[0]->arg;
         out->idx[w->axis] = tn_l_fn2(b, TN_S_add, out->idx[w->axis], tn_l_fn2(b, TN_S_mul, w->index, tn_l_index(b, w->stride)));
