@@ -566,7 +566,7 @@ static bool may_take_turns(fuser *F, group *g, int m, int n)
 }
 
 /* Two programs in turns where there is more than one a processor and the lowering can; else one of twice as many columns where that is faster. Of f8, strips' sums are added up while
- * another warpgroup multiplies, which in turns none does: 0.61 of cuBLAS for 0.93. */
+ * another warpgroup multiplies, which in turns none does: 0.61 of cuBLAS for 0.93. Scales of twice as many columns would leave no registers. */
 static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, tn_dtype type, const sizes *s, gpu_product *p)
 {
     int64_t rows = tn_ceildiv(s->rows, p->M), narrow = tn_ceildiv(s->columns, p->N), wide = tn_ceildiv(s->columns, 2 * p->N);
@@ -576,7 +576,7 @@ static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, tn_dtype t
         p->warps = PRODUCT_WARPS;
         p->instances = PRODUCT_INSTANCES;
         p->stages = PRODUCT_STAGES;
-    } else if (wide_is_faster(F, rows, wide, narrow, s->others)) {
+    } else if (!g->scaled && wide_is_faster(F, rows, wide, narrow, s->others)) {
         p->N *= 2;
         finish_tile(s, p);
     }

@@ -101,6 +101,7 @@ struct group {
     bool full_root;       /* the root runs over the fold dims too */
     demand *product[FUSE_PRODUCTS]; /* of one left operand: sums one after the other, elements computed from all of them */
     int nproducts;
+    bool scaled;          /* a product's operands are scaled by blocks: its dims may be split for that */
     attention *attention;
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
@@ -270,6 +271,7 @@ int fuse_parts_of(const group *g, int j, int *parts);
 bool map_uses(const fmap *m, int j);
 bool map_is_guarded(const fmap *m, const int *dims, int n); /* a guard looks at one of the dims */
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factors */
+bool product_takes_scale(const fuser *F, const tn_op *op);      /* 8-bit factors times scales by blocks: those may multiply blocks' sums instead */
 int64_t product_imprecise(const fuser *F, tn_dtype factors);    /* of so many products the machine may make sums by itself, with fewer bits; 0: of any number */
 
 /* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's

@@ -191,7 +191,7 @@ static bool affine_divide(fuser *F, group *g, const affine *a, tn_dim inner, tn_
         *r = rest;
         return true;
     }
-    if (!affine_is_dim(a, g->ndims, &j) || g->kind == GROUP_PRODUCT || g->dim[j].whole || g->ndims == FUSE_DIMS ||
+    if (!affine_is_dim(a, g->ndims, &j) || (g->kind == GROUP_PRODUCT && !g->scaled) || g->dim[j].whole || g->ndims == FUSE_DIMS ||
         !tn_dim_eq(s, g->dim[j].extent, tn_dim_mul(s, outer, inner)))
         return false;
     int k = fuse_split_dim(F, g, j, outer, inner);

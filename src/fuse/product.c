@@ -157,12 +157,23 @@ bool product_joins_sibling(fuser *F, group *g, demand *d)
 
 /* ---- accesses of the operands ------------------------------------------------------------------------------------------------- */
 
+/* Number of the operand that is converted from 8 bits; -1: none is. */
+static int narrow_operand(const tn_op *multiply)
+{
+    for (int i = 0; i < 2; i++) {
+        const tn_value *x = tn_operand(multiply, i);
+        if (tn_is_op(x, TN_OP_convert) && !tn_find_attr(x->def, TN_A_saturate) && tn_is_f8(tn_operand(x->def, 0)->type.dtype))
+            return i;
+    }
+    return -1;
+}
+
 static source operand_source(fuser *F, demand *d, int i)
 {
     source s = {.views_only = true};
     while (d->arg[i]) {
         d = d->arg[i];
-        i = 0;
+        i = tn_op_scalar(d->op) == TN_S_mul ? narrow_operand(d->op) : 0;
         s.views_only &= d->op->code != TN_OP_convert;
     }
     s.value = tn_operand(d->op, i);
@@ -175,6 +186,27 @@ static source operand_source(fuser *F, demand *d, int i)
         s.m = d->map;
     }
     return s;
+}
+
+bool product_takes_scale(const fuser *F, const tn_op *op)
+{
+    int i = tn_op_scalar(op) == TN_S_mul ? narrow_operand(op) : -1;
+    const tn_value *scale = i < 0 ? NULL : tn_operand(op, 1 - i);
+    return scale && fuse_for_gpu(F) && F->options->target.groups && F->options->numerics == TN_NUMERICS_FAST && op->result->type.dtype == TN_F32 &&
+           scale->def && op_is_view(scale->def) && tn_operand(scale->def, 0)->def && op_is_view(tn_operand(scale->def, 0)->def); /* repeated for each block, and put in a row */
+}
+
+/* The operand's multiplication, if what it multiplies by is the same for all of the innermost contracted dim. */
+static demand *scaled_operand(fuser *F, const group *g, demand *d, int i)
+{
+    demand *multiply = d->arg[i];
+    int k = -1, factor;
+    if (!multiply || !product_takes_scale(F, multiply->op))
+        return NULL;
+    for (int at = 0; at < g->ndims; at++)
+        k = g->dim[g->order[at]].fold ? g->order[at] : k;
+    factor = narrow_operand(multiply->op);
+    return map_uses(operand_source(F, multiply, 1 - factor).m, k) ? NULL : multiply;
 }
 
 static bool is_fixed(const fuser *F, const location *l)
@@ -608,9 +640,9 @@ static bool stores_narrow(const fuser *F, const group *g)
 
 /* As which types factors are multiplied. f8 is dear to convert: a CPU does it once, before it multiplies. A GPU adds up products of f8 with fewer bits than f32 has: where
  * the result would show it, they are halves, which is exact, unless an option allows as little. */
-static factors factors_of(fuser *F, const group *g, const tn_op *op)
+static factors factors_of(fuser *F, const group *g, const tn_op *op, tn_dtype left, tn_dtype right)
 {
-    tn_dtype left = tn_operand(op, 0)->type.dtype, right = tn_operand(op, 1)->type.dtype, result = op->result->type.dtype, both = product_type(left, right, result);
+    tn_dtype result = op->result->type.dtype, both = product_type(left, right, result);
     if (left != right && tn_t_dot_takes(left, right) && result == TN_I32)
         return (factors){left, right};
     if (tn_is_f8(both) && !fuse_for_gpu(F))
@@ -681,6 +713,8 @@ void product_close_sum(emitter *E, const product *p, tn_top *fold, tn_tvalue *el
 
 tn_tvalue *product_operand(emitter *E, const product *p, int i)
 {
+    if (p->scaled[i])
+        return emit_operand(E, p->scaled[i], narrow_operand(p->scaled[i]->op));
     return i == 0 && p->d->op->code == TN_OP_convolution ? load_rows(E, &p->left, p->x.m) : emit_operand(E, p->d, i);
 }
 
@@ -695,7 +729,14 @@ static product product_of(fuser *F, group *g, demand *d)
 {
     product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = d->op->result->type.dtype};
     p.acc = fuse_accumulator(p.result);
-    p.types = factors_of(F, g, d->op);
+    tn_dtype types[2];
+    for (int i = 0; i < 2; i++) {
+        p.scaled[i] = d->op->code == TN_OP_dot_general ? scaled_operand(F, g, d, i) : NULL;
+        types[i] = tn_operand(d->op, i)->type.dtype;
+    }
+    for (int i = 0; i < 2 && (p.scaled[0] || p.scaled[1]); i++) /* the other one may be converted */
+        types[i] = (i ? p.right : p.left).value->type.dtype;
+    p.types = factors_of(F, g, d->op, types[0], types[1]);
     return p;
 }
 
@@ -716,6 +757,11 @@ static void merge_product_dims(fuser *F, group *g, const product *p, const bool 
     merge_contracted(F, g, &p[0].left, &p[0].right, all_packed);
     for (int i = 1; i < g->nproducts && !all_packed; i++)
         unmerge_across(F, g, &p[i].left, &p[i].right);
+    for (int i = 0; i < 2; i++)
+        if (p->scaled[i]) {
+            source scale = operand_source(F, p->scaled[i], 1 - narrow_operand(p->scaled[i]->op));
+            unmerge_across(F, g, &scale, &scale);
+        }
 }
 
 static void set_schedule(emitter *E, const gpu_product *tiles)
@@ -735,6 +781,22 @@ int64_t product_imprecise(const fuser *F, tn_dtype factors)
     return fuse_for_gpu(F) && tn_is_f8(factors) && F->options->precision != TN_TF32 ? IMPRECISE : 0;
 }
 
+/* A strip's sums times the scales of its block: of rows, of columns, or one. */
+static tn_tvalue *scale_sums(emitter *E, const product *p, tn_tvalue *sums)
+{
+    for (int i = 0; i < 2; i++) {
+        demand *d = p->scaled[i];
+        int kept = i ? p->x.n : p->x.m;
+        if (!d)
+            continue;
+        int scale = 1 - narrow_operand(d->op), by_kept = kept >= 0 && map_uses(operand_source(E->F, d, scale).m, kept);
+        product_axes(E, by_kept, &kept, (int64_t[]){i ? p->x.N : p->x.M});
+        tn_tvalue *by = tn_t_broadcast(&E->b, emit_operand(E, d, scale), sums->type, &i);
+        sums = tn_t_map2(&E->b, TN_S_mul, sums, by);
+    }
+    return sums;
+}
+
 static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts, const packing *pack, const char *name)
 {
     const axes *x = &p->x;
@@ -746,7 +808,7 @@ static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts
     tn_tvalue *tb = product_factor(E, pack ? load_packed(E, name, pack, x->k, x->n, p->right.value->type.dtype) : product_operand(E, p, 1), p->types.right);
     tn_tvalue *dot = tn_t_dot(&E->b, ta, tb, p->acc, fuse_precision(E->F, p->types.left));
     dot->def->imprecise = product_imprecise(E->F, p->types.left);
-    product_close_sum(E, p, fold, dot, outer);
+    product_close_sum(E, p, fold, scale_sums(E, p, dot), outer);
     return fold->result;
 }
 

@@ -26,6 +26,7 @@ typedef struct product {
     group *g;
     demand *d; /* of the product or convolution */
     source left, right;
+    demand *scaled[2];    /* operands that are stored numbers of 8 bits times scales by blocks, which multiply the blocks' sums instead; NULL: it is no such operand */
     factors types;        /* that they are brought to */
     tn_dtype acc, result; /* of the sums, of the elements */
     axes x;

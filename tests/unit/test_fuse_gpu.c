@@ -38,8 +38,8 @@ typedef struct running {
 static void start(running *r, tn_session *session, const char *text, int64_t shared, size_t kernels)
 {
     tn_graph_module *module;
-    tn_opt_options opt = {.verify = true};
-    tn_fuse_options fuse = {.target = tn_machine_tile_target(tn_machine_find("sm_90a"), 1)};
+    tn_opt_options opt = {.verify = true, .numerics = TN_NUMERICS_FAST};
+    tn_fuse_options fuse = {.numerics = TN_NUMERICS_FAST, .target = tn_machine_tile_target(tn_machine_find("sm_90a"), 1)};
     tn_exec_options options = {.machine = tn_machine_find("baseline"), .threads = 1, .level = 1, .verify = true};
     fuse.target.shared = shared ? shared : fuse.target.shared;
     *r = (running){.session = session, .pool = tn_pool_new(1)};
@@ -160,8 +160,63 @@ static void sums_of_large_tensors(void **state)
         check_sum(&shapes[i]);
 }
 
+/* [m, k] by [n, k] transposed, of f8, with scales of blocks of k: of each row of the left factor, of `block` x `block` of the right one. Small integers and powers of two, whose sums are
+ * exact. One kernel, which multiplies sums of blocks by the scales, or of a block that no dim is made of (odd) whatever it is. */
+static void check_scales(int m, int n, int k, int block, size_t kernels)
+{
+    tn_session *session = tn_session_new();
+    running r;
+    char left[512], right[512];
+    snprintf(left, sizeof left, "  %%ab = broadcast_in_dim %%as, shape = [%d, %d, %d], broadcast_dimensions = [0, 1] : f32[%d, %d, %d]\n  %%ar = reshape %%ab, shape = [%d, %d] : f32[%d, %d]\n",
+             m, k / block, block, m, k / block, block, m, k, m, k);
+    snprintf(right, sizeof right, "  %%bb = broadcast_in_dim %%bs, shape = [%d, %d, %d, %d], broadcast_dimensions = [0, 2] : f32[%d, %d, %d, %d]\n  %%br = reshape %%bb, shape = [%d, %d] : f32[%d, %d]\n",
+             n / block, block, k / block, block, n / block, block, k / block, block, n, k, n, k);
+    start(&r, session,
+          tn_format(&session->arena,
+                    "graph @f(%%a: f8e4m3fn[%d, %d], %%as: f32[%d, %d], %%b: f8e4m3fn[%d, %d], %%bs: f32[%d, %d]) -> (c) {\n%s%s  %%aw = convert %%a, dtype = f32 : f32[%d, %d]\n"
+                    "  %%ax = multiply %%ar, %%aw : f32[%d, %d]\n  %%bw = convert %%b, dtype = f32 : f32[%d, %d]\n  %%bx = multiply %%bw, %%br : f32[%d, %d]\n"
+                    "  %%s = dot_general %%ax, %%bx, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1] : f32[%d, %d]\n  %%c = convert %%s, dtype = f16 : f16[%d, %d]\n"
+                    "  return %%c\n}\n", m, k, m, k / block, n, k, n / block, k / block, left, right, m, k, m, k, n, k, n, k, m, n, m, n),
+          0, kernels);
+    static const uint8_t codes[] = {0x00, 0x38, 0xb8, 0x40}; /* 0, 1, -1, 2 */
+    static const float values[] = {0, 1, -1, 2};
+    uint8_t *a = malloc((size_t)m * k), *b = malloc((size_t)n * k);
+    float *as = malloc(sizeof *as * (size_t)(m * (k / block))), *bs = malloc(sizeof *bs * (size_t)(n / block * (k / block)));
+    uint16_t *got = calloc((size_t)m * n, sizeof *got);
+    for (int i = 0; i < m * k; i++)
+        a[i] = codes[i * 7 % 11 & 3];
+    for (int i = 0; i < n * k; i++)
+        b[i] = codes[i * 5 % 13 & 3];
+    for (int i = 0; i < m * (k / block); i++)
+        as[i] = i % 3 ? 1 : 0.5F;
+    for (int i = 0; i < n / block * (k / block); i++)
+        bs[i] = i % 2 ? 2 : 1;
+    DLTensor in[] = {tensor(TN_F8E4M3, a, 2, (int64_t[]){m, k}), tensor(TN_F32, as, 2, (int64_t[]){m, k / block}), tensor(TN_F8E4M3, b, 2, (int64_t[]){n, k}),
+                     tensor(TN_F32, bs, 2, (int64_t[]){n / block, k / block})}, out = tensor(TN_F16, got, 2, (int64_t[]){m, n});
+    if (tn_run(r.context, in, 4, &out, 1) != TN_OK)
+        fail_msg("%s", tn_context_error(r.context));
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int l = 0; l < k; l++)
+                sum += values[(i * k + l) * 7 % 11 & 3] * as[i * (k / block) + l / block] * values[(j * k + l) * 5 % 13 & 3] * bs[j / block * (k / block) + l / block];
+            assert_true(tn_number_load(TN_F16, got, (int64_t)i * n + j).f == sum);
+        }
+    free(a), free(b), free(as), free(bs), free(got);
+    end(&r);
+}
+
+static void scales_by_blocks(void **state)
+{
+    (void)state;
+    check_scales(128, 256, 256, 128, 1);
+    check_scales(200, 384, 640, 128, 1);
+    check_scales(17, 96, 96, 32, 1);
+    check_scales(65, 48, 80, 16, 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_of_large_tensors), cmocka_unit_test(sorts_by_runs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(scales_by_blocks), cmocka_unit_test(sums_of_large_tensors), cmocka_unit_test(sorts_by_runs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
