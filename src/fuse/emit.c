@@ -104,8 +104,8 @@ static bool runs_at_load(const emitter *E)
     return !reads_size(k->body);
 }
 
-/* The element at which all views of a parameter begin; NULL: the first, or they differ, or what a guard hides may lie before the buffer. A GPU's buffers begin at
- * multiples of a vector. */
+/* The element at which the first of a parameter's views begins; NULL: the buffer's first, or it is not known which comes first, or what a guard hides may lie before the
+ * buffer. A GPU's buffers begin at multiples of a vector. */
 static tn_dim common_offset(const emitter *E, int parameter)
 {
     enum { GPU_ALIGN = 64 };
@@ -115,17 +115,18 @@ static tn_dim common_offset(const emitter *E, int parameter)
         const tn_view *v = E->kernel->views.at[i];
         if (v->buffer != parameter)
             continue;
-        if (v->nguards || (offset && v->offset != offset))
+        bool known = offset && tn_dim_is_const(offset) && tn_dim_is_const(v->offset);
+        if (v->nguards || (offset && v->offset != offset && !known))
             return NULL;
-        offset = v->offset;
+        offset = known && offset->value < v->offset->value ? offset : v->offset;
     }
     if (!offset || tn_dim_is(offset, 0) || offset->lo < 0 || bits % 8 || (fuse_for_gpu(E->F) && offset->multiple * (bits / 8) % GPU_ALIGN))
         return NULL;
     return offset;
 }
 
-/* Elements from the beginning of the parameter's views to their end; NULL: not known. */
-static tn_dim elements_of_views(const emitter *E, int parameter)
+/* Elements from `from` to the end of the parameter's views; NULL: not known. */
+static tn_dim elements_of_views(const emitter *E, int parameter, tn_dim from)
 {
     tn_session *s = E->F->session;
     tn_dim one = tn_dim_const(s, 1), most = NULL;
@@ -134,6 +135,8 @@ static tn_dim elements_of_views(const emitter *E, int parameter)
         tn_dim elements = one;
         if (v->buffer != parameter)
             continue;
+        if (v->offset != from)
+            elements = tn_dim_add(s, elements, tn_dim_sub(s, v->offset, from));
         for (int d = 0; d < v->rank; d++) {
             if (v->stride[d]->lo < 0 || v->nguards || v->panel)
                 return NULL;
@@ -148,17 +151,18 @@ static tn_dim elements_of_views(const emitter *E, int parameter)
 static void move_offsets(emitter *E, tn_step *step)
 {
     for (int a = 0; a < E->nargs; a++) {
-        tn_dim offset = common_offset(E, a), elements = elements_of_views(E, a);
+        tn_session *s = E->F->session;
+        tn_dim offset = common_offset(E, a), from = offset ? offset : tn_dim_const(s, 0), elements = elements_of_views(E, a, from);
         if (offset || elements) /* the whole, of which they see a part, may be larger for another */
             E->kernel->buffers.at[a].elements = elements;
         if (!offset)
             continue;
         if (!step->offset)
-            step->offset = TN_NEW_ARRAY(&E->F->session->arena, tn_dim, (size_t)E->nargs);
+            step->offset = TN_NEW_ARRAY(&s->arena, tn_dim, (size_t)E->nargs);
         step->offset[a] = offset;
         for (size_t i = 0; i < E->kernel->views.len; i++)
             if (E->kernel->views.at[i]->buffer == a)
-                E->kernel->views.at[i]->offset = tn_dim_const(E->F->session, 0);
+                E->kernel->views.at[i]->offset = tn_dim_sub(s, E->kernel->views.at[i]->offset, offset);
     }
 }
 
