@@ -631,10 +631,11 @@ tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result)
 /* The kernel stores floats of 16 bits at most, which hide what sums of few products of f8 have lost. */
 static bool stores_narrow(const fuser *F, const group *g)
 {
-    const tn_op *root = g->demands.at[0]->op;
     bool narrow = F->options->numerics != TN_NUMERICS_STRICT;
-    for (int i = 0; i < root->nresults; i++)
-        narrow &= tn_is_float(root->result[i].type.dtype) && tn_dtype_bits(root->result[i].type.dtype) <= 16;
+    for (size_t i = 0; i < g->stored.len; i++) {
+        tn_dtype dtype = g->stored.at[i]->op->result->type.dtype;
+        narrow &= tn_is_float(dtype) && tn_dtype_bits(dtype) <= 16;
+    }
     return narrow;
 }
 
