@@ -244,8 +244,6 @@ static void take_scales(finder *f, group *g, int side)
 
 /* ---- whether maps say what they should -------------------------------------------------------------------------------------------- */
 
-static bool is_unit(const group *g, int j) { return tn_dim_is(g->dim[j].extent, 1); }
-
 /* Which factor of Q K^T is Q; V's columns. NULL, or why not. */
 static const char *assign(group *g, attention *a)
 {
@@ -253,11 +251,11 @@ static const char *assign(group *g, attention *a)
     bool left = map_uses(keys->argmap[0], a->key), right = map_uses(keys->argmap[1], a->key);
     const fmap *v = values->argmap[1 - a->weights], *w = values->argmap[a->weights];
     if (left == right)
-        return is_unit(g, a->key) ? "there is one key" : "keys are not one side of the scores' product";
+        return group_dim_is_one(g, a->key) ? "there is one key" : "keys are not one side of the scores' product";
     a->query = left;
     a->column = -1;
     for (int j = 0; j < g->ndims; j++) {
-        if (g->dim[j].fold || is_unit(g, j) || !map_uses(v, j) || map_uses(w, j))
+        if (g->dim[j].fold || group_dim_is_one(g, j) || !map_uses(v, j) || map_uses(w, j))
             continue;
         if (a->column >= 0)
             return "values have columns of several dimensions";
@@ -266,19 +264,6 @@ static const char *assign(group *g, attention *a)
     if (a->column >= 0 && (map_uses(keys->argmap[0], a->column) || map_uses(keys->argmap[1], a->column)))
         return "scores differ from column to column of the values";
     return NULL;
-}
-
-/* Every dim of the group that is more than one is one coordinate of the product's result. */
-static bool walks_result(fuser *F, const group *g, const demand *d)
-{
-    int dims[FUSE_DIMS], n = 0, wanted = 0;
-    if (!map_picks_dims(F, g, d->map, &d->op->result->type, dims))
-        return false;
-    for (int i = 0; i < d->map->rank; i++)
-        n += dims[i] >= 0 && !is_unit(g, dims[i]);
-    for (int j = 0; j < g->ndims; j++)
-        wanted += !is_unit(g, j);
-    return n == wanted;
 }
 
 static const char *join_all(finder *f, group *g, demand *d)
@@ -361,7 +346,7 @@ static const char *try_products(finder *f, group *g, demand *d)
 bool attention_joins(fuser *F, group *g, demand *d)
 {
     const tn_op *op = d->op;
-    if (op->code != TN_OP_dot_general || g->kind != GROUP_POINT || g->stored.len || d->map->guards || d->map->repeated || d->map->movement_only || F->options->no_fusion)
+    if (op->code != TN_OP_dot_general || g->kind != GROUP_POINT || g->stored.len > 1 || d->map->guards || d->map->repeated || d->map->movement_only || F->options->no_fusion)
         return false;
     attention *a = TN_NEW(F->arena, attention);
     finder f = {.F = F, .a = a, .state = {.arena = F->arena}};
@@ -369,7 +354,8 @@ bool attention_joins(fuser *F, group *g, demand *d)
     for (a->weights = 0; a->weights < 2 && !f.quotient; a->weights++)
         if (find_softmax(&f, tn_operand(op, a->weights), op->block))
             break;
-    if (!f.quotient || !walks_result(F, g, d))
+    int dims[FUSE_DIMS];
+    if (!f.quotient || !map_walks_all(F, g, d->map, &op->result->type, dims))
         return false;
     find_products(&f, f.score);
     const char *why = try_products(&f, g, d);

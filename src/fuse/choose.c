@@ -138,9 +138,9 @@ static const char *group_key(fuser *F, group *g, const char *stem)
         tn_text_add(&text, "\n");
     }
     tn_text_add(&text, "store ");
-    text_stored(&text, F, g, fuse_location(F, g->root->result), g->demands.at[0]->map);
     for (size_t k = 0; k < g->stored.len; k++) {
-        tn_text_add(&text, ", %%%zu ", number_of(g, g->stored.at[k]));
+        if (k)
+            tn_text_add(&text, ", %%%zu ", number_of(g, g->stored.at[k]));
         text_stored(&text, F, g, fuse_location(F, g->stored.at[k]->op->result), g->stored.at[k]->map);
     }
     return text.at;

@@ -966,7 +966,7 @@ static void emit_reduction(emitter *E, demand *d, const fold_plan *plan)
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Visits each stored access of the group: operands read at a map, run-time indices, stores of the root and of what else is stored. */
+/* Visits each stored access of the group: operands read at a map, run-time indices, what is stored. */
 void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context)
 {
     for (size_t k = 0; k < g->demands.len; k++) {
@@ -988,11 +988,9 @@ void fuse_visit_accesses(fuser *F, group *g, access_visit *visit, void *context)
                 visit(context, F, fuse_location(F, dyn->value), dyn->at, false);
         }
     }
-    demand *root = g->demands.at[0];
-    for (int i = 0; i < root->op->nresults; i++)
-        visit(context, F, fuse_location(F, &root->op->result[i]), root->map, true);
     for (size_t k = 0; k < g->stored.len; k++)
-        visit(context, F, fuse_location(F, g->stored.at[k]->op->result), g->stored.at[k]->map, true);
+        for (int i = 0; i < g->stored.at[k]->op->nresults; i++)
+            visit(context, F, fuse_location(F, &g->stored.at[k]->op->result[i]), g->stored.at[k]->map, true);
 }
 
 typedef struct stride_votes {
@@ -1172,23 +1170,24 @@ static void ask_for_tile(emitter *E, int64_t *rows, int row, int64_t *columns, i
 const tn_top *emit_results(emitter *E, bool full)
 {
     group *g = E->g;
-    demand *d[1 + FUSE_STORED];
-    tn_tvalue *value[1 + FUSE_STORED];
-    int n = 0;
-    if (g->kind != GROUP_FOLD || (g->full_root == full && !is_reduction_op(g->root)))
-        d[n++] = g->demands.at[0];
-    for (size_t k = 0; k < g->stored.len; k++)
-        if (g->kind != GROUP_FOLD || is_row_value(g, g->stored.at[k]) != full)
-            d[n++] = g->stored.at[k];
-    for (int i = 0; i < n; i++) { /* all of them first: what a row keeps may lie where one is stored */
-        value[i] = emit_demand(E, d[i]);
-        value[i] = full && E->rank ? emit_full_tile(E, value[i]) : value[i];
-    }
+    tn_tvalue **values[FUSE_RESULTS];
     const tn_top *store = NULL;
-    for (int i = 0; i < n; i++) {
-        emit_store(E, fuse_location(E->F, d[i]->op->result), d[i]->map, value[i]);
-        store = d[i] == g->demands.at[0] ? E->b.block->last : store;
+    for (size_t k = 0; k < g->stored.len; k++) { /* all of them first: what a row keeps may lie where one is stored */
+        demand *d = g->stored.at[k];
+        values[k] = NULL;
+        if (g->kind == GROUP_FOLD && is_row_value(g, d) == full)
+            continue;
+        values[k] = g->kind == GROUP_FOLD && is_reduction_op(d->op) ? tn_map_get(&E->folds, TN_KEY(d)) : NULL; /* of which there may be several */
+        if (values[k])
+            continue;
+        tn_tvalue *value = emit_demand(E, d);
+        values[k] = tn_memdup(E->F->arena, &(tn_tvalue *){full && E->rank ? emit_full_tile(E, value) : value}, sizeof value);
     }
+    for (size_t k = 0; k < g->stored.len; k++)
+        for (int i = 0; values[k] && i < g->stored.at[k]->op->nresults; i++) {
+            emit_store(E, fuse_location(E->F, &g->stored.at[k]->op->result[i]), g->stored.at[k]->map, values[k][i]);
+            store = k == 0 ? E->b.block->last : store;
+        }
     return store;
 }
 
@@ -1314,8 +1313,6 @@ static void keep_costly(emitter *E, demand *const *reductions, int n)
         for (int i = 0; i < reductions[r]->nargs; i++)
             if (reductions[r]->arg[i])
                 count_phase(g, reductions[r]->arg[i], r + 1);
-    if (g->full_root)
-        count_phase(g, g->demands.at[0], n + 1);
     for (size_t k = 0; k < g->stored.len; k++)
         count_phase(g, g->stored.at[k], n + 1);
     for (size_t k = 0; k < g->demands.len; k++) {
@@ -1459,10 +1456,10 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
         vote_for_results(F, g, &votes);
     int vector = pick_vector_dim(g, &votes, gpu && g->windowed);
     emitter *E = emitter_new(F, g, tn_op_name(g->root->code));
-    demand *reductions[FUSE_OPS], *root = g->demands.at[0];
+    demand *reductions[FUSE_OPS];
     const tn_top *last = NULL; /* the store of a result that runs over the folded dims */
     int n = 0;
-    bool full = g->full_root;
+    bool full = false;
     for (size_t k = 0; k < g->stored.len; k++)
         full |= !is_row_value(g, g->stored.at[k]);
     for (size_t k = g->demands.len; k-- > 0;)
@@ -1475,15 +1472,8 @@ static void emit_fold_group(fuser *F, tn_steps *steps, group *g)
     for (int i = 0; i < n; i++)
         emit_reduction(E, reductions[i], &plan);
 
-    if (is_reduction_op(root->op)) {
-        tn_tvalue **results = tn_map_get(&E->folds, TN_KEY(root));
-        for (int i = 0; i < root->op->nresults; i++)
-            emit_store(E, fuse_location(F, &root->op->result[i]), root->map, results[i]);
-    }
     emit_results(E, false);
     if (full) {
-        if (g->full_root)
-            prepare_rows(E, root);
         for (size_t k = 0; k < g->stored.len; k++)
             prepare_rows(E, g->stored.at[k]);
         tn_tblock *outer = E->b.block;

@@ -306,7 +306,7 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps)
         if (g) {
             fuse_emit_group(F, steps, g);
             tn_step *step = steps->list.len ? steps->list.at[steps->list.len - 1] : NULL;
-            if (step && step->kernel && g->kind == GROUP_POINT && !g->stored.len)
+            if (step && step->kernel && g->kind == GROUP_POINT && g->stored.len == 1)
                 note_in_place(F, step);
         } else if (used && op_is_special(op)) {
             fuse_emit_special(F, steps, op);

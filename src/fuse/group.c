@@ -192,14 +192,41 @@ bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type
     return true;
 }
 
+bool map_walks_all(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
+{
+    int walked = 0, wanted = 0;
+    if (!map_picks_dims(F, g, m, type, dims))
+        return false;
+    for (int i = 0; i < m->rank; i++) {
+        dims[i] = dims[i] >= 0 && group_dim_is_one(g, dims[i]) ? -1 : dims[i];
+        walked += dims[i] >= 0;
+    }
+    for (int j = 0; j < g->ndims; j++)
+        wanted += !group_dim_is_one(g, j);
+    return walked == wanted;
+}
+
+bool group_has_in_order(const group *g, const int *dims, int n)
+{
+    int at[FUSE_DIMS], last = -1;
+    for (int i = 0; i < g->ndims; i++)
+        at[g->order[i]] = i;
+    for (int i = 0; i < n; i++) {
+        if (dims[i] < 0 || group_dim_is_one(g, dims[i]))
+            continue;
+        if (at[dims[i]] < last)
+            return false;
+        last = at[dims[i]];
+    }
+    return true;
+}
+
 static int add_fold_dim(group *g, tn_dim extent)
 {
     g->dim[g->ndims] = (gdim){.extent = extent, .fold = true};
     g->order[g->ndims] = g->ndims;
     return g->ndims++;
 }
-
-static bool is_unit(const group *g, int j) { return tn_dim_is(g->dim[j].extent, 1); }
 
 /* The dims that the reduction folds over: those the group has, or new ones. reduced[]: extents; fold[]: the dim of each, -1 for an extent of 1 that
  * needs none. Unit dims of the group never matter. */
@@ -214,9 +241,9 @@ static bool choose_fold_dims(fuser *F, group *g, const int *kept, int nkept, con
         has_fold |= g->dim[j].fold;
     for (int at = 0; at < g->ndims; at++) {
         int j = g->order[at];
-        if (has_fold ? g->dim[j].fold : !is_kept[j] && !is_unit(g, j))
+        if (has_fold ? g->dim[j].fold : !is_kept[j] && !group_dim_is_one(g, j))
             rest[nrest++] = j;
-        if (has_fold && g->dim[j].fold == is_kept[j] && !is_unit(g, j))
+        if (has_fold && g->dim[j].fold == is_kept[j] && !group_dim_is_one(g, j))
             return false; /* other rows */
     }
     for (int i = 0; i < nreduced; i++) {
@@ -627,14 +654,14 @@ static bool first_reading(fuser *F, const tn_op *op, reading *first)
     return least < others;
 }
 
-bool fuse_rows_are_many(const group *g, const bool *fold)
+bool group_rows_are_many(const group *g, const bool *fold)
 {
     enum { MANY = 64 };
     int64_t rows = 1;
     bool inner = true;
     for (int at = g->ndims; at-- > 0;) {
         int j = g->order[at];
-        if (is_unit(g, j))
+        if (group_dim_is_one(g, j))
             continue;
         if (fold[j] && !inner)
             return false;
@@ -648,27 +675,22 @@ bool fuse_rows_are_many(const group *g, const bool *fold)
 /* The map names each element of the group's space once, or each of its rows, in the order of its dims. */
 static bool map_covers(fuser *F, const group *g, const fmap *m, const tn_type *type)
 {
-    int dims[FUSE_DIMS], at[FUSE_DIMS], last = -1;
-    bool used[FUSE_DIMS] = {false}, folds = false;
+    int dims[FUSE_DIMS];
+    bool walked[FUSE_DIMS] = {false}, fold[FUSE_DIMS], all = true, rows = true, folds = false;
     if (!map_picks_dims(F, g, m, type, dims))
         return false;
-    for (int i = 0; i < g->ndims; i++)
-        at[g->order[i]] = i;
-    for (int i = 0; i < m->rank; i++) {
-        if (dims[i] < 0 || is_unit(g, dims[i]))
+    for (int i = 0; i < m->rank; i++)
+        if (dims[i] >= 0)
+            walked[dims[i]] = true;
+    for (int j = 0; j < g->ndims; j++) {
+        fold[j] = g->dim[j].fold;
+        if (group_dim_is_one(g, j))
             continue;
-        if (at[dims[i]] < last)
-            return false;
-        last = at[dims[i]];
-        used[dims[i]] = true;
-        folds |= g->dim[dims[i]].fold;
+        all &= walked[j];
+        rows &= walked[j] != fold[j];
+        folds |= fold[j];
     }
-    for (int j = 0; j < g->ndims; j++)
-        if (!used[j] && !is_unit(g, j) && (folds || !g->dim[j].fold))
-            return false;
-    for (int j = 0; j < g->ndims; j++)
-        used[j] = g->dim[j].fold;
-    return !folds || fuse_rows_are_many(g, used);
+    return group_has_in_order(g, dims, m->rank) && (all ? !folds || group_rows_are_many(g, fold) : rows);
 }
 
 /* What several kernels want, or an output that a kernel uses too: the first of them computes it and stores it, so that it is not read there. Not what a product's kernel could
@@ -679,7 +701,7 @@ static bool join_and_store(fuser *F, const tn_op *op)
     if (op->nresults != 1 || !(op_is_reduce(op) || (tn_op_traits(op->code) & TN_ELEMENTWISE)) || op_is_special(op) || !first_reading(F, op, &first))
         return false;
     group *g = first.g;
-    if ((g->kind != GROUP_POINT && g->kind != GROUP_FOLD) || g->windowed || first.maps.len != 1 || g->stored.len >= FUSE_STORED || (g->kind == GROUP_FOLD && follows_product(op)) ||
+    if ((g->kind != GROUP_POINT && g->kind != GROUP_FOLD) || g->windowed || first.maps.len != 1 || g->stored.len >= FUSE_RESULTS || (g->kind == GROUP_FOLD && follows_product(op)) ||
         !map_covers(F, g, first.maps.at[0], &op->result->type))
         return false;
     readings r = {0};
@@ -705,27 +727,31 @@ static void note_refusal(fuser *F, const tn_op *op, const char *why)
     TN_PUSH(&F->session->arena, &F->program->refusals, ((tn_refusal){op, user, why}));
 }
 
+/* The demand of the operation as a new group's root. */
+static demand *new_root(fuser *F, const tn_op *op)
+{
+    group *g = fuse_group_new(F, op, &op->result->type);
+    *tn_map_at(&F->roots, TN_KEY(op)) = g;
+    demand *d = group_demand(F, g, op, map_identity(F, g, op->result->type.rank, NULL));
+    TN_PUSH(F->arena, &g->stored, d);
+    return d;
+}
+
 static bool make_root(fuser *F, const tn_op *op)
 {
-    const tn_type *type = &op->result->type;
-    group *g = fuse_group_new(F, op, type);
-    *tn_map_at(&F->roots, TN_KEY(op)) = g;
-    fmap *m = map_identity(F, g, type->rank, NULL);
-    demand *d = group_demand(F, g, op, m);
+    demand *d = new_root(F, op);
     if (is_reduction(op))
-        return reduction_demand(F, g, d);
+        return reduction_demand(F, d->group, d);
     if (tn_op_traits(op->code) & TN_CONTRACTS) {
-        if (attention_joins(F, g, d))
+        if (attention_joins(F, d->group, d))
             return true;
-        if (d->group->ndims != type->rank) { /* what an attempt left behind */
+        if (d->group->ndims != op->result->type.rank) { /* what an attempt left behind */
             group_drop(F, op);
-            g = fuse_group_new(F, op, type);
-            *tn_map_at(&F->roots, TN_KEY(op)) = g;
-            d = group_demand(F, g, op, map_identity(F, g, type->rank, NULL));
+            d = new_root(F, op);
         }
-        return product_joins(F, g, d);
+        return product_joins(F, d->group, d);
     }
-    group_derive(F, g, d);
+    group_derive(F, d->group, d);
     return point_is_derived(d);
 }
 

@@ -10,7 +10,7 @@
 
 #include "fuse/fuse.h"
 
-enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400, FUSE_PRODUCTS = 2, FUSE_STORED = 8 /* results of a kernel besides its root's */ };
+enum { FUSE_DIMS = 16, FUSE_ARGS = 96, FUSE_OPS = 400, FUSE_PRODUCTS = 2, FUSE_RESULTS = 9 /* values that a kernel stores */ };
 
 /* base + sum coef[j] * dim j; coef NULL: 0. */
 typedef struct affine {
@@ -105,7 +105,7 @@ struct group {
     attention *attention;
     TN_VEC(fmap *) maps;
     TN_VEC(demand *) demands; /* in order of discovery: users before producers */
-    TN_VEC(demand *) stored;  /* those, besides the root, whose elements others want too: the kernel stores them */
+    TN_VEC(demand *) stored;  /* those whose elements the kernel stores: the root's first, then what others want too */
     size_t nops;
     int inputs; /* at most so many stored operands are read */
 };
@@ -172,6 +172,13 @@ void group_link(fuser *F, const tn_op *op);               /* demands of its user
 void group_drop(fuser *F, const tn_op *op);               /* its demands */
 /* The group's dim that each coordinate is, -1 for a unit dim; false if it is anything else. */
 bool map_picks_dims(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims);
+/* The same of each dim that is more than one, -1 for the others too: the map names every place of the group's space once. */
+bool map_walks_all(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims);
+static inline bool group_dim_is_one(const group *g, int j) { return tn_dim_is(g->dim[j].extent, 1); }
+bool group_has_in_order(const group *g, const int *dims, int n); /* dims of it (-1: none), outermost first */
+/* Programs that take a row each, with these dims inside, are enough for all threads, and a row's elements lie together: what is computed for all elements may as well be
+ * computed where rows are reduced. */
+bool group_rows_are_many(const group *g, const bool *fold);
 
 /* locations and buffers (fuse.c) */
 int fuse_buffer(fuser *F, tn_pbuffer_kind kind, const tn_type *type, const char *name);
@@ -187,9 +194,6 @@ void fuse_block(fuser *F, const tn_block *block, tn_steps *steps);
 
 /* emit.c: kernels of groups */
 void fuse_emit_group(fuser *F, tn_steps *steps, group *g);
-/* Programs that take a row each, with these dims inside, are enough for all threads, and a row's elements lie together: what is computed for all elements may as well be
- * computed where rows are reduced. */
-bool fuse_rows_are_many(const group *g, const bool *fold);
 /* share.c: groups of the block that walk all of the same value become one. */
 void fuse_share_reads(fuser *F, const tn_block *block);
 /* special.c */

@@ -12,22 +12,20 @@ typedef struct turn {
     tn_map guards; /* guard of `from` -> the same in `to`: maps are the same if their guards are */
 } turn;
 
-static bool is_unit(const group *g, int j) { return tn_dim_is(g->dim[j].extent, 1); }
-
-/* The value is read at one place for each place of the group's space, in the order of its dims: dims[i] is that of coordinate i, -1 of an extent of 1. */
+/* The map names every place of the group's space, of more than one: dims[i] is the dim of coordinate i, -1 of an extent of 1. */
 static bool walks_all(fuser *F, const group *g, const fmap *m, const tn_type *type, int *dims)
 {
-    int used = 0, there = 0;
-    if (!map_picks_dims(F, g, m, type, dims))
-        return false;
-    for (int i = 0; i < m->rank; i++)
-        if (dims[i] >= 0 && is_unit(g, dims[i]))
-            dims[i] = -1;
-    for (int i = 0; i < m->rank; i++)
-        used += dims[i] >= 0;
+    bool many = false;
     for (int j = 0; j < g->ndims; j++)
-        there += !is_unit(g, j);
-    return used == there && used > 0;
+        many |= !group_dim_is_one(g, j);
+    return many && map_walks_all(F, g, m, type, dims);
+}
+
+/* Operand i of d if it is read from memory, all of it; NULL: it is not. */
+static const tn_value *read_whole(fuser *F, const demand *d, int i, int *dims)
+{
+    const tn_value *v = tn_operand(d->op, i);
+    return !d->arg[i] && d->argmap[i] && v->type.rank > 0 && walks_all(F, d->group, d->argmap[i], &v->type, dims) ? v : NULL;
 }
 
 static affine turn_affine(const turn *t, const affine *a)
@@ -88,20 +86,12 @@ static bool is_free_until(fuser *F, const turn *t, const demand *d, int64_t plac
 /* What a result of `from` is stored at is in the order of the dims of `to`, each once. */
 static bool is_stored_in_order(fuser *F, const turn *t, const demand *d)
 {
-    int dims[FUSE_DIMS], at[FUSE_DIMS], last = -1;
+    int dims[FUSE_DIMS];
     if (!map_picks_dims(F, t->from, d->map, &d->op->result->type, dims))
         return false;
-    for (int i = 0; i < t->to->ndims; i++)
-        at[t->to->order[i]] = i;
-    for (int i = 0; i < d->map->rank; i++) {
-        int j = dims[i] >= 0 ? t->dim[dims[i]] : -1;
-        if (j < 0)
-            continue;
-        if (at[j] < last)
-            return false;
-        last = at[j];
-    }
-    return true;
+    for (int i = 0; i < d->map->rank; i++)
+        dims[i] = dims[i] >= 0 ? t->dim[dims[i]] : -1;
+    return group_has_in_order(t->to, dims, d->map->rank);
 }
 
 static bool is_shareable(const group *g)
@@ -128,7 +118,7 @@ static bool find_turn(turn *t, const int *from, const int *to, int rank)
     for (int j = 0; j < t->from->ndims; j++)
         if (t->from->dim[j].fold && t->dim[j] < 0)
             return false; /* a sum of one element: `to` may have no such dim */
-    return t->from->kind == t->to->kind || fuse_rows_are_many(t->to, fold);
+    return t->from->kind == t->to->kind || group_rows_are_many(t->to, fold);
 }
 
 /* Places along an extent of 1 are 0, so that maps that name the same are the same. */
@@ -137,7 +127,7 @@ static void forget_units(group *g)
     for (size_t i = 0; i < g->maps.len; i++)
         for (int k = 0; k < g->maps.at[i]->rank; k++)
             for (int j = 0; j < g->ndims; j++)
-                if (is_unit(g, j) || (g->maps.at[i]->c[k].a.coef[j] && tn_dim_is(g->maps.at[i]->c[k].a.coef[j], 0)))
+                if (group_dim_is_one(g, j) || (g->maps.at[i]->c[k].a.coef[j] && tn_dim_is(g->maps.at[i]->c[k].a.coef[j], 0)))
                     g->maps.at[i]->c[k].a.coef[j] = NULL;
 }
 
@@ -146,7 +136,7 @@ static bool reads_all(fuser *F, const group *g, const tn_value *v)
     int dims[FUSE_DIMS];
     for (size_t k = 0; k < g->demands.len; k++)
         for (int i = 0; i < g->demands.at[k]->nargs; i++)
-            if (tn_operand(g->demands.at[k]->op, i) == v && !g->demands.at[k]->arg[i] && g->demands.at[k]->argmap[i] && walks_all(F, g, g->demands.at[k]->argmap[i], &v->type, dims))
+            if (tn_operand(g->demands.at[k]->op, i) == v && read_whole(F, g->demands.at[k], i, dims))
                 return true;
     return false;
 }
@@ -156,17 +146,15 @@ static bool has_more_to_read(fuser *F, const turn *t)
 {
     const tn_value *more = NULL;
     int dims[FUSE_DIMS];
-    for (size_t k = 0; k < t->from->demands.len; k++) {
-        const demand *d = t->from->demands.at[k];
-        for (int i = 0; i < d->nargs; i++) {
-            const tn_value *v = tn_operand(d->op, i);
-            if (v == more || d->arg[i] || !d->argmap[i] || v->type.rank == 0 || !walks_all(F, t->from, d->argmap[i], &v->type, dims) || reads_all(F, t->to, v))
+    for (size_t k = 0; k < t->from->demands.len; k++)
+        for (int i = 0; i < t->from->demands.at[k]->nargs; i++) {
+            const tn_value *v = read_whole(F, t->from->demands.at[k], i, dims);
+            if (!v || v == more || reads_all(F, t->to, v))
                 continue;
             if (more)
                 return true;
             more = v;
         }
-    }
     return false;
 }
 
@@ -175,12 +163,11 @@ static bool may_share(fuser *F, turn *t)
     enum { MOST_INPUTS = 24 };
     group *a = t->from, *b = t->to;
     int64_t place = fuse_place(F, b->root);
-    if (a->nops + b->nops > FUSE_OPS || a->inputs + b->inputs + 1 > MOST_INPUTS || a->stored.len + b->stored.len + 1 > FUSE_STORED || ((a->kind == GROUP_FOLD || b->kind == GROUP_FOLD) && has_more_to_read(F, t)))
+    bool rows = a->kind == GROUP_FOLD || b->kind == GROUP_FOLD;
+    if (a->nops + b->nops > FUSE_OPS || a->inputs + b->inputs + 1 > MOST_INPUTS || a->stored.len + b->stored.len > FUSE_RESULTS || (rows && has_more_to_read(F, t)))
         return false;
     forget_units(a);
     forget_units(b);
-    if (!is_free_until(F, t, a->demands.at[0], place) || !is_stored_in_order(F, t, a->demands.at[0]))
-        return false;
     for (size_t i = 0; i < a->stored.len; i++)
         if (!is_free_until(F, t, a->stored.at[i], place) || !is_stored_in_order(F, t, a->stored.at[i]))
             return false;
@@ -215,21 +202,22 @@ static void share(fuser *F, turn *t)
         a->demands.at[i]->group = b;
         TN_PUSH(F->arena, &b->demands, a->demands.at[i]);
     }
-    for (int j = 0; a->kind == GROUP_FOLD && b->kind == GROUP_POINT && j < a->ndims; j++)
-        if (t->dim[j] >= 0)
-            b->dim[t->dim[j]].fold = a->dim[j].fold;
-    b->full_root |= a->kind == GROUP_FOLD && b->kind == GROUP_POINT;
-    b->kind = a->kind == GROUP_FOLD ? GROUP_FOLD : b->kind;
+    if (a->kind == GROUP_FOLD && b->kind == GROUP_POINT) {
+        for (int j = 0; j < a->ndims; j++)
+            if (t->dim[j] >= 0)
+                b->dim[t->dim[j]].fold = a->dim[j].fold;
+        b->kind = GROUP_FOLD;
+        b->full_root = true;
+    }
     b->nops += a->nops;
     b->inputs += a->inputs + 1;
-    TN_PUSH(F->arena, &b->stored, a->demands.at[0]);
-    for (size_t i = 0; i < a->stored.len; i++)
-        TN_PUSH(F->arena, &b->stored, a->stored.at[i]);
     *tn_map_at(&F->roots, TN_KEY(a->root)) = NULL;
-    for (size_t i = b->stored.len - a->stored.len - 1; i < b->stored.len; i++)
-        group_link(F, b->stored.at[i]->op);
-    size_t n = 0;
-    for (size_t i = 0; i < b->stored.len; i++)
+    for (size_t i = 0; i < a->stored.len; i++) {
+        group_link(F, a->stored.at[i]->op);
+        TN_PUSH(F->arena, &b->stored, a->stored.at[i]);
+    }
+    size_t n = 1;
+    for (size_t i = 1; i < b->stored.len; i++)
         if (is_wanted(F, b->stored.at[i]))
             b->stored.at[n++] = b->stored.at[i];
     b->stored.len = n;
@@ -258,15 +246,13 @@ static void meet(fuser *F, tn_map *walkers, const tn_value *v, group *b, const i
 static void share_reads(fuser *F, tn_map *walkers, group *b)
 {
     int dims[FUSE_DIMS];
-    for (size_t k = 0; k < b->demands.len; k++) { /* more come when one moves in */
-        const demand *d = b->demands.at[k];
-        for (int i = 0; i < d->nargs; i++) {
-            const tn_value *v = tn_operand(d->op, i);
-            if (!d->arg[i] && d->argmap[i] && v->type.rank > 0 && !tn_constant_of(v) && walks_all(F, b, d->argmap[i], &v->type, dims))
+    for (size_t k = 0; k < b->demands.len; k++) /* more come when one moves in */
+        for (int i = 0; i < b->demands.at[k]->nargs; i++) {
+            const tn_value *v = read_whole(F, b->demands.at[k], i, dims);
+            if (v && !tn_constant_of(v))
                 meet(F, walkers, v, b, dims);
         }
-    }
-    for (size_t k = 0; k < b->stored.len; k++)
+    for (size_t k = 1; k < b->stored.len; k++)
         if (walks_all(F, b, b->stored.at[k]->map, &b->stored.at[k]->op->result->type, dims))
             meet(F, walkers, b->stored.at[k]->op->result, b, dims);
 }
