@@ -62,9 +62,9 @@ bool tn_llvm_is_library_name(const char *name); /* of a function that emitted co
  * ends the kernel. On a GPU it is the module's global TN_TRAPPED instead, which holds 0 when the module is loaded; the first check that fails leaves its line there,
  * each ends its thread, and who reads the number sets it to 0 again. */
 #define TN_TRAPPED "tn_trapped"
-/* A module with kernels that have maps has this global: 16 bytes of zeros, where a view without elements is read, and 16 where it is written. */
 /* In PTX whose kernels may be started before the one before them in the stream has ended: they begin with it. */
 #define TN_GPU_WAIT "griddepcontrol.wait"
+/* A module with kernels that have maps has this global: 16 bytes of zeros, where a view without elements is read, and 16 where it is written. */
 #define TN_NOWHERE "tn_nowhere"
 enum { TN_NOWHERE_BYTES = 32 };
 bool tn_kernel_traps(const tn_lfunc *func);

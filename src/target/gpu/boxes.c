@@ -926,7 +926,7 @@ static int64_t registers_of(const lower *L, int64_t threads)
 }
 
 /* Registers that products want of a thread, addresses and what comes behind them included: where most of it is under way at once. */
-static int64_t wanted_registers(const lower *L)
+static int64_t wanted_registers(lower *L)
 {
     enum { REST = 64 };
     const gpu_lower *g = (const gpu_lower *)L;
@@ -935,7 +935,7 @@ static int64_t wanted_registers(const lower *L)
         const tn_tblock *block = g->products.at[i]->block;
         int64_t words = 0;
         for (size_t k = 0; k < g->products.len; k++)
-            words += is_apart(g->products.at[k]->block, block) ? 0 : gpu_sum_words((lower *)(uintptr_t)L, g->products.at[k]);
+            words += is_apart(g->products.at[k]->block, block) ? 0 : gpu_sum_words(L, g->products.at[k]);
         for (size_t k = 0; k < g->overlaps.len; k++)
             words += is_apart(g->overlaps.at[k]->loop->region[0], block) ? 0 : g->overlaps.at[k]->words;
         most = tn_max(most, words);
@@ -944,14 +944,14 @@ static int64_t wanted_registers(const lower *L)
 }
 
 /* Registers that a thread that copies keeps, where a whole warpgroup hands over the rest: the fewest only where the others need all there are. */
-static int64_t producer_registers(const lower *L)
+static int64_t producer_registers(lower *L)
 {
     enum { USUAL = 40, FEWEST = 24, OTHERS = 232 /* for each of two warpgroups */ };
     return wanted_registers(L) > OTHERS ? FEWEST : USUAL;
 }
 
 /* Those that each of so many others has then. */
-static int64_t given_registers(const lower *L, int64_t computing)
+static int64_t given_registers(lower *L, int64_t computing)
 {
     enum { MOST = 240 };
     int64_t all = registers_of(L, computing + GROUP) * ((computing + GROUP) / GROUP);
@@ -959,7 +959,7 @@ static int64_t given_registers(const lower *L, int64_t computing)
 }
 
 /* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
-static int resident(const lower *L)
+static int resident(lower *L)
 {
     enum { THREADS = 2048, SYSTEM = 1024 /* bytes of shared memory a CTA */ };
     const gpu_lower *g = (const gpu_lower *)L;

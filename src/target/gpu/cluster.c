@@ -73,8 +73,7 @@ void gpu_start_cluster(lower *L, tn_lbuilder *b)
     gpu_lower *g = GPU(L);
     if (g->ctas == 1)
         return;
-    tn_lvalue *first = tn_l_fn2(&L->entry, TN_S_eq, g->thread, tn_l_index(&L->entry, 0));
-    g->start = tn_l_in(b, tn_l_if(b, first)->region[0]);
+    g->start = tn_l_in(b, tn_l_if(b, gpu_is_first_thread(L))->region[0]);
     tn_l_machine(b, "cluster_arrive", NULL, 0);
 }
 

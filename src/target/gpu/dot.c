@@ -241,8 +241,10 @@ static int64_t scale_words(const tn_tvalue *v, const tn_tblock *block, const tn_
     int64_t words = 0;
     if (!op || op->block != block)
         return 0;
-    if (op->code == TN_T_broadcast && op->operand[0]->type.rank == 1)
-        return (int64_t)WITH_INDEX * tn_layout_regs(&(tn_layout[]){tn_layout_restrict(layout, 1, op->axis)}[0]);
+    if (op->code == TN_T_broadcast && op->operand[0]->type.rank == 1) {
+        tn_layout line = tn_layout_restrict(layout, 1, op->axis);
+        return (int64_t)WITH_INDEX * tn_layout_regs(&line);
+    }
     for (int i = 0; (op->code == TN_T_map || op->code == TN_T_cast) && i < op->noperands; i++)
         words += scale_words(op->operand[i], block, layout);
     return words;
@@ -290,12 +292,12 @@ static tn_lbuilder unrolled_from(tn_lbuilder *b, const char *name, int64_t first
     return tn_l_in(b, loop->region[0]);
 }
 
-static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index) { return unrolled_from(b, name, 0, count, index); }
+tn_lbuilder gpu_unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index) { return unrolled_from(b, name, 0, count, index); }
 
 void gpu_round(tn_lbuilder *b, tn_lvalue *regs, int64_t count)
 {
     tn_lvalue *i;
-    tn_lbuilder in = unrolled(b, "r", count, &i);
+    tn_lbuilder in = gpu_unrolled(b, "r", count, &i);
     tn_l_machine(&in, "round_tf32", (tn_lvalue *[]){regs, i}, 2);
 }
 
@@ -322,7 +324,7 @@ static factor new_factor(tn_lbuilder *b, const product *p, int number, int64_t f
 static void round_apart(tn_lbuilder *b, const factor *f)
 {
     tn_lvalue *i;
-    tn_lbuilder in = unrolled(b, "r", f->count, &i);
+    tn_lbuilder in = gpu_unrolled(b, "r", f->count, &i);
     tn_lvalue *x = tn_l_load(&in, f->loaded, i, 1, NULL, NULL);
     tn_l_machine(&in, "round_tf32", (tn_lvalue *[]){f->loaded, i}, 2);
     tn_lvalue *rest = tn_l_fn2(&in, TN_S_sub, x, tn_l_load(&in, f->loaded, i, 1, NULL, NULL));
@@ -338,10 +340,10 @@ static void widen(tn_lbuilder *b, const factor *f, bool left)
     enum { PAIR = 2 };
     tn_lvalue *i, *half, *row, *e;
     int64_t rows = left ? 2 : 1;
-    tn_lbuilder in = unrolled(b, "f", f->count / (rows * 2 * PAIR), &i);
-    in = unrolled(&in, "h", 2, &half);
-    in = unrolled(&in, "w", rows, &row);
-    in = unrolled(&in, "e", PAIR, &e);
+    tn_lbuilder in = gpu_unrolled(b, "f", f->count / (rows * 2 * PAIR), &i);
+    in = gpu_unrolled(&in, "h", 2, &half);
+    in = gpu_unrolled(&in, "w", rows, &row);
+    in = gpu_unrolled(&in, "e", PAIR, &e);
     tn_lvalue *base = gpu_plus(&in, gpu_times(&in, i, rows * 2 * PAIR), e);
     tn_lvalue *from = gpu_plus(&in, base, gpu_plus(&in, gpu_times(&in, row, 2 * PAIR), gpu_times(&in, half, PAIR)));
     tn_lvalue *to = gpu_plus(&in, base, gpu_plus(&in, gpu_times(&in, half, rows * PAIR), gpu_times(&in, row, PAIR)));
@@ -378,8 +380,8 @@ static void multiply(lower *L, tn_lbuilder *b, const product *p)
     if (!held)
         load_factor(L, &in, p, &x, 0, rows, k);
     load_factor(L, &in, p, &y, 1, columns, k);
-    in = unrolled(&in, "m", rows, &i);
-    in = unrolled(&in, "n", columns, &j);
+    in = gpu_unrolled(&in, "m", rows, &i);
+    in = gpu_unrolled(&in, "n", columns, &j);
     tn_lvalue *acc = gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, columns), j), 4), *sums = p->acc->held->regs;
     tn_lvalue *a = held ? gpu_times(&in, gpu_plus(&in, gpu_times(&in, i, depth), k), left) : gpu_times(&in, i, left), *c = gpu_times(&in, j, right);
     if (x.rest) { /* the small ones first */
@@ -579,7 +581,7 @@ static tn_dtype accumulator_type(const product *p) { return p->apart ? p->op->re
 static void set_all(tn_lbuilder *b, const product *p, const place *sums, tn_dtype type, tn_number to)
 {
     tn_lvalue *r;
-    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_lbuilder in = gpu_unrolled(b, "r", tn_layout_regs(&p->layout), &r);
     tn_l_store(&in, sums->held->regs, r, tn_l_const(&in, tn_lscalar(type), to), NULL);
 }
 
@@ -623,12 +625,11 @@ static void take_over(tn_lbuilder *b, tn_lvalue *sums, int64_t first, int64_t co
  * add at once. */
 static void begin_apart(lower *L, tn_lbuilder *b, const product *p, int64_t group)
 {
-    enum { GROUPS = 2, TURN = 8 };
-    if (!p->first || GPU(L)->warps != 4 * GROUPS)
+    if (!p->first || GPU(L)->warps != 4 * GPU_TAKERS)
         return;
     tn_lvalue *mine = tn_l_fn2(b, TN_S_eq, gpu_group_of(L), tn_l_index(b, group));
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, mine, p->first))->region[0]);
-    tn_l_machine(&in, group ? "turn_take" : "turn_pass", (tn_lvalue *[]){tn_l_index(&in, TURN)}, 1);
+    tn_l_machine(&in, group ? "turn_take" : "turn_pass", (tn_lvalue *[]){tn_l_index(&in, GPU_TURNS)}, 1);
 }
 
 /* A strip's products by warpgroups: of as many as the dot allows at once. While one warpgroup adds what they gave, others multiply. boxes: whose turn it is, which ends with the
@@ -998,7 +999,7 @@ static place *narrowed(lower *L, tn_lbuilder *b, const product *p)
     if (accumulator_type(p) == p->op->result->type.dtype)
         return p->acc;
     place *out = gpu_new_place(L, b, &p->op->result->type, &p->layout, "product");
-    tn_lbuilder in = unrolled(b, "r", tn_layout_regs(&p->layout), &r);
+    tn_lbuilder in = gpu_unrolled(b, "r", tn_layout_regs(&p->layout), &r);
     tn_l_store(&in, out->held->regs, r, tn_l_cast(&in, tn_l_load(&in, p->acc->held->regs, r, 1, NULL, NULL), p->op->result->type.dtype), NULL);
     return out;
 }

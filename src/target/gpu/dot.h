@@ -87,6 +87,7 @@ bool gpu_dot_is_by_groups(lower *L, const tn_top *dot);
 bool gpu_dot_is_tiled(lower *L, const tn_top *dot);
 /* What is added to the dot, or taken from it, if its accumulators can start at that where it stands before the dot; NULL: nothing. */
 const tn_tvalue *gpu_added_to(lower *L, const tn_top *dot);
+tn_lbuilder gpu_unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index); /* a builder inside a loop that is unrolled later */
 int64_t gpu_sum_words(lower *L, const tn_top *dot); /* registers of a thread that its sums take, and what scales them */
 
 /* A dot of a `for` by warpgroups, in parts. It has started: its products are under way, with the left factor from registers (fragments) or where rings have it. It has

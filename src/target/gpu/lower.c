@@ -15,7 +15,7 @@ void gpu_refuse(lower *L, const tn_top *op, const char *what)
         L->status = tn_error(L->session, TN_UNSUPPORTED, op->loc, "kernel %s: %s has no GPU lowering", L->kernel->name, what ? what : tn_format(&L->session->arena, "'%s'", tn_top_name(op->code)));
 }
 
-static tn_lvalue *is_first_thread(lower *L) { return tn_l_fn2(&L->entry, TN_S_eq, GPU(L)->thread, tn_l_index(&L->entry, 0)); }
+tn_lvalue *gpu_is_first_thread(lower *L) { return tn_l_fn2(&L->entry, TN_S_eq, GPU(L)->thread, tn_l_index(&L->entry, 0)); }
 
 /* ---- stores ------------------------------------------------------------------------------------------------------------------ */
 
@@ -182,7 +182,7 @@ static void lower_print(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     tn_lbuilder in = *b;
     if (op->noperands == 0) {
-        in = tn_l_in(b, tn_l_if(b, is_first_thread(L))->region[0]);
+        in = tn_l_in(b, tn_l_if(b, gpu_is_first_thread(L))->region[0]);
         lower_print_text(L, &in, op);
     }
     for (int i = 0; i < op->noperands; i++) {

@@ -162,7 +162,7 @@ struct gpu_overlap {
 };
 void gpu_start_turns(lower *L, tn_lbuilder *b); /* before all programs */
 /* Around what one of two warpgroups issues in its turn. */
-enum { GPU_TAKERS = 2 };
+enum { GPU_TAKERS = 2, GPU_TURNS = 8 /* barriers of whose turn it is: this one and the next */ };
 void gpu_take_group_turn(lower *L, tn_lbuilder *b);
 void gpu_pass_group_turn(lower *L, tn_lbuilder *b);
 void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
@@ -232,6 +232,7 @@ void gpu_find_walks(const tn_layout *layout, nest *out); /* what loops it would 
 tn_layout gpu_scalar_layout(const lower *L); /* one element, which all threads have */
 /* This thread's copy of the element counts (of several in other lanes or warps only one does); NULL: there are no others. */
 tn_lvalue *gpu_owns(lower *L, const tn_layout *layout);
+tn_lvalue *gpu_is_first_thread(lower *L); /* of the CTA or instance */
 /* Coordinate of `axis` that the thread gives: register 0's. */
 tn_lvalue *gpu_thread_index(lower *L, const tn_layout *layout, int axis);
 /* Number of the register of `to` that holds the element of the open nest; `of`: axes of the tile of `to` in the nest. */

@@ -17,7 +17,6 @@
 
 /* ---- which loops ------------------------------------------------------------------------------------------------------------- */
 
-enum { TURNS = 8 /* barriers of whose turn it is: this one and the next */ };
 enum { MOST_WORDS = 192 /* registers of a thread: both products' sums and what crosses */ };
 
 /* Computed by threads from registers and memory, or nothing that a dot is made of. */
@@ -178,12 +177,12 @@ static int64_t steps_between(const gpu_overlap *x)
 
 void gpu_take_group_turn(lower *L, tn_lbuilder *b)
 {
-    tn_l_machine(b, "turn_take", (tn_lvalue *[]){gpu_plus(b, gpu_group_of(L), tn_l_index(b, TURNS))}, 1);
+    tn_l_machine(b, "turn_take", (tn_lvalue *[]){gpu_plus(b, gpu_group_of(L), tn_l_index(b, GPU_TURNS))}, 1);
 }
 
 void gpu_pass_group_turn(lower *L, tn_lbuilder *b)
 {
-    tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn2(b, TN_S_sub, tn_l_index(b, TURNS + 1), gpu_group_of(L))}, 1);
+    tn_l_machine(b, "turn_pass", (tn_lvalue *[]){tn_l_fn2(b, TN_S_sub, tn_l_index(b, GPU_TURNS + 1), gpu_group_of(L))}, 1);
 }
 
 /* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short for what is between them. */
@@ -226,7 +225,7 @@ void gpu_start_turns(lower *L, tn_lbuilder *b)
     if (!any.found)
         return;
     tn_lbuilder last = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_ne, gpu_group_of(L), tn_l_index(b, 0)))->region[0]);
-    tn_l_machine(&last, "turn_pass", (tn_lvalue *[]){tn_l_index(&last, TURNS)}, 1);
+    tn_l_machine(&last, "turn_pass", (tn_lvalue *[]){tn_l_index(&last, GPU_TURNS)}, 1);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------------------------------------------- */

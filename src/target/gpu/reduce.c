@@ -227,6 +227,30 @@ static tn_layout writers_of(const folding *f, const int *bits, int nbits)
     return writers;
 }
 
+/* Lanes that hold the same elements, told apart by these bits, read parts of shared memory each and exchange what they make; without bits every thread combines all parts. In
+ * order of parts. */
+static void combine_parts(lower *L, tn_lbuilder *b, const folding *f, tn_lvalue *const *shared, int64_t parts, const int *bits, int nbits)
+{
+    nest n;
+    tn_lbuilder in = *b;
+    gpu_open(L, &in, &f->result, &n);
+    for (int64_t p = 0; p < parts >> nbits; p++) {
+        element x[MOST_VALUES] = {{NULL, NULL}};
+        tn_lvalue *part = gpu_plus(&in, bits_of_thread(L, &in, bits, nbits), tn_l_index(&in, p << nbits));
+        tn_lvalue *from = part_offset(&in, f, n.idx, part, kept_elements(f));
+        for (int i = 0; i < f->n; i++) {
+            x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
+            if (p == 0)
+                tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
+        }
+        if (p)
+            combine_into(L, &in, f, n.reg, x);
+    }
+    gpu_close(L, &n);
+    for (int i = 0; i < nbits; i++)
+        combine_lanes(L, b, f, bits[i]);
+}
+
 /* Warps write what they have. Then lanes that hold the same elements read a part each and exchange, if there are as many; else every thread combines all
  * parts, in the order of warps. bits: of the warp's number, that differ, as bits of the thread's. */
 static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int *bits, int nbits)
@@ -252,24 +276,7 @@ static void combine_warps(lower *L, tn_lbuilder *b, const folding *f, const int 
     for (int i = 0; i < f->n; i++)
         gpu_touch_shared(L, b, shared[i], false);
     int free[TN_LAYOUT_LANE_BITS], nfree = free_lanes(&f->result, free);
-    bool by_lanes = nbits > 1 && nfree >= nbits;
-    in = *b;
-    gpu_open(L, &in, &f->result, &n);
-    for (int64_t p = 0; p < (by_lanes ? 1 : parts); p++) {
-        element x[MOST_VALUES] = {{NULL, NULL}};
-        tn_lvalue *part = by_lanes ? bits_of_thread(L, &in, free, nbits) : tn_l_index(&in, p);
-        tn_lvalue *from = part_offset(&in, f, n.idx, part, elements);
-        for (int i = 0; i < f->n; i++) {
-            x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
-            if (p == 0)
-                tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
-        }
-        if (p)
-            combine_into(L, &in, f, n.reg, x);
-    }
-    gpu_close(L, &n);
-    for (int i = 0; by_lanes && i < nbits; i++)
-        combine_lanes(L, b, f, free[i]);
+    combine_parts(L, b, f, shared, parts, free, nbits > 1 && nfree >= nbits ? nbits : 0);
 }
 
 /* What others receive: at least 4 bytes. */
@@ -310,23 +317,7 @@ static void combine_ctas(lower *L, tn_lbuilder *b, const folding *f, const int *
     gpu_close(L, &n);
 
     gpu_await_delivery(b, delivery);
-    in = *b;
-    gpu_open(L, &in, &f->result, &n);
-    for (int64_t p = 0; p < parts >> nfree; p++) {
-        element x[MOST_VALUES] = {{NULL, NULL}};
-        tn_lvalue *part = gpu_plus(&in, bits_of_thread(L, &in, free, nfree), tn_l_index(&in, p << nfree));
-        tn_lvalue *from = part_offset(&in, f, n.idx, part, elements);
-        for (int i = 0; i < f->n; i++) {
-            x[i] = (element){gpu_get(&in, shared[i], from, f->value[i]->type.dtype), NULL};
-            if (p == 0)
-                tn_l_store(&in, f->acc[i], n.reg, x[i].value, NULL);
-        }
-        if (p)
-            combine_into(L, &in, f, n.reg, x);
-    }
-    gpu_close(L, &n);
-    for (int i = 0; i < nfree; i++)
-        combine_lanes(L, b, f, free[i]);
+    combine_parts(L, b, f, shared, parts, free, nfree);
 }
 
 /* Threads' partial results become the result, in every thread that holds an element of it. */

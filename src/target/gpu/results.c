@@ -193,13 +193,6 @@ void gpu_give_results(lower *L)
 
 /* ---- the store --------------------------------------------------------------------------------------------------------------- */
 
-static tn_lbuilder unrolled(tn_lbuilder *b, const char *name, int64_t count, tn_lvalue **index)
-{
-    tn_lop *loop = tn_l_for(b, name, tn_l_index(b, 0), tn_l_index(b, count), tn_l_index(b, 1), TN_FOR_UNROLL);
-    *index = loop->region[0]->arg;
-    return tn_l_in(b, loop->region[0]);
-}
-
 static tn_lvalue *bit_of(tn_lbuilder *b, tn_lvalue *x, int bit)
 {
     return tn_l_fn2(b, TN_S_and, bit ? tn_l_fn2(b, TN_S_shr_logical, x, tn_l_index(b, bit)) : x, tn_l_index(b, 1));
@@ -232,7 +225,7 @@ static void compute_matrices(lower *L, tn_lbuilder *b, const gpu_result *r, tn_l
     static const int words[] = {1, 2};
     nest n = {.layout = r->layout, .scope = lower_open(L)};
     tn_lvalue *word;
-    tn_lbuilder in = unrolled(b, "w", 1 << TN_COUNT(words), &word);
+    tn_lbuilder in = gpu_unrolled(b, "w", 1 << TN_COUNT(words), &word);
     tn_lop *pair = tn_l_for(&in, "p", tn_l_index(&in, 0), tn_l_index(&in, 2), tn_l_index(&in, 1), TN_FOR_VECTOR);
     in = tn_l_in(&in, pair->region[0]);
     n.reg = pair->region[0]->arg;
@@ -270,10 +263,7 @@ static tn_lvalue *row_at(lower *L, tn_lbuilder *b, const tn_layout *layout, cons
     return gpu_piece_at(b, o, row, piece, true);
 }
 
-static tn_lbuilder first_thread(lower *L, tn_lbuilder *b)
-{
-    return tn_l_in(b, tn_l_if(b, tn_l_fn2(&L->entry, TN_S_eq, GPU(L)->thread, tn_l_index(&L->entry, 0)))->region[0]);
-}
+static tn_lbuilder first_thread(lower *L, tn_lbuilder *b) { return tn_l_in(b, tn_l_if(b, gpu_is_first_thread(L))->region[0]); }
 
 static void wait_for_boxes(lower *L, tn_lbuilder *b, int others)
 {
@@ -458,7 +448,7 @@ bool gpu_take_arrival(lower *L, tn_lbuilder *b, const tn_top *load)
     place *p = gpu_new_place(L, b, &load->result->type, &a->layout, "arrival");
     for (int i = FOUR_BITS; i < a->layout.reg_bits; i++)
         bits[n++] = i;
-    tn_lbuilder in = unrolled(b, "m", INT64_C(1) << n, &four);
+    tn_lbuilder in = gpu_unrolled(b, "m", INT64_C(1) << n, &four);
     tn_lvalue *at = row_at(L, &in, &a->layout, &a->box, bits, n, four);
     tn_l_machine(&in, a->box.left ? "ldmatrix_x4" : "ldmatrix_x4_turned", (tn_lvalue *[]){p->held->regs, gpu_times(&in, four, 1 << FOUR_BITS), a->box.buffer, at}, 4);
     lower_set_place(L, load->result, p);
@@ -487,7 +477,7 @@ bool gpu_store_result(lower *L, tn_lbuilder *b, const tn_top *store)
     gpu_meet(L, b);
     for (int i = 0; i < r->map.rank; i++)
         start[i] = tn_l_cast(b, lower_scalar(L, b, store->subscript[r->box.map_dim[i]].value), TN_I64);
-    tn_lbuilder in = unrolled(b, "box", INT64_C(1) << r->nboxes, &box);
+    tn_lbuilder in = gpu_unrolled(b, "box", INT64_C(1) << r->nboxes, &box);
     tn_lvalue *buffer = gpu_times(&in, tn_l_fn2(&in, TN_S_and, box, tn_l_index(&in, r->buffers - 1)), box_elements(r));
     if (instance)
         buffer = gpu_plus(&in, buffer, gpu_times(&in, instance, box_elements(r) * r->buffers));
@@ -495,7 +485,7 @@ bool gpu_store_result(lower *L, tn_lbuilder *b, const tn_top *store)
         wait_for_boxes(L, &in, 0);
         tn_l_barrier(&in);
     }
-    tn_lbuilder each = unrolled(&in, "m", INT64_C(1) << r->nin, &four);
+    tn_lbuilder each = gpu_unrolled(&in, "m", INT64_C(1) << r->nin, &four);
     tn_lvalue *regs = tn_l_alloc(&each, "fragment", r->box.buffer->type.dtype, TN_SPACE_REG, 1 << FOUR_BITS);
     compute_matrices(L, &each, r, box, four, regs);
     tn_l_machine(&each, "stmatrix_x4", (tn_lvalue *[]){r->box.buffer, gpu_plus(&each, buffer, row_at(L, &each, &r->layout, &r->box, r->in, r->nin, four)), regs, tn_l_index(&each, 0)}, 4);

@@ -12,7 +12,9 @@
 enum { SHARED_SPACE = 3 }; /* LLVM's number of the address space */
 enum { PTX_KERNEL = 71 }; /* LLVM's number of the calling convention ptx_kernel */
 enum { GLOBAL_SPACE = 1, MAP_BYTES = 128, MAP_ALIGN = 64 };
-enum { HOPPER = 90 /* sm_90: maps, clusters, kernels that begin early */ };
+
+/* sm_90 and later: maps, clusters, kernels that begin early. */
+static bool is_hopper(const tn_emitter *e) { return atoi(e->machine->name + strlen("sm_")) >= 90; }
 
 static LLVMMetadataRef number_fact(tn_emitter *e, int value) { return LLVMValueAsMetadata(tn_emit_int(tn_emit_int_type(e, 32, 1), value)); }
 
@@ -103,10 +105,9 @@ void tn_emit_gpu_function(tn_emitter *e)
     }
     if (func->maps.len)
         bind_maps(e);
-    bool newer = atoi(e->machine->name + strlen("sm_")) >= HOPPER;
-    if (func->maps.len && !newer)
+    if (func->maps.len && !is_hopper(e))
         tn_emit_refuse(e, NULL, "tensor maps, which the kernel has of %%%s", func->maps.at[0].buffer->name);
-    if (func->cluster && !newer)
+    if (func->cluster && !is_hopper(e))
         tn_emit_refuse(e, NULL, "clusters");
 }
 
@@ -123,7 +124,7 @@ tn_text tn_emit_gpu_waits(tn_emitter *e, const char *ptx)
     static const char entry[] = ".entry ", body[] = "\n{\n", lines[] = "\tgriddepcontrol.launch_dependents;\n\t" TN_GPU_WAIT ";\n";
     tn_text out = {.arena = &e->session->arena};
     const char *next = ptx;
-    while (atoi(e->machine->name + strlen("sm_")) >= HOPPER && (next = strstr(next, entry)) && (next = strstr(next, body))) {
+    while (is_hopper(e) && (next = strstr(next, entry)) && (next = strstr(next, body))) {
         next += strlen(body);
         tn_text_add(&out, "%.*s%s", (int)(next - ptx), ptx, lines);
         ptx = next;
