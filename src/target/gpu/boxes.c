@@ -533,14 +533,13 @@ gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
 
 /* ---- turns -------------------------------------------------------------------------------------------------------------------- */
 
-static tn_lvalue *number(tn_lbuilder *b, const tn_lvalue *counter, int64_t x) { return tn_l_const(b, tn_lscalar(counter->type.dtype), tn_number_from_int(counter->type.dtype, x)); }
-static tn_lvalue *count_of(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
-static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_cast(b, count_of(b, counter), TN_I64); }
-static void set(tn_lbuilder *b, tn_lvalue *counter, tn_lvalue *x) { tn_l_store(b, counter, tn_l_index(b, 0), tn_l_cast(b, x, counter->type.dtype), NULL); }
+/* Counters have 64 bits: of a product from 32 to 64 bits (a stage) and the sum with a descriptor ptxas 13.0 makes one instruction that drops the descriptor's upper word. */
+static tn_lvalue *get(tn_lbuilder *b, tn_lvalue *counter) { return tn_l_load(b, counter, tn_l_index(b, 0), 1, NULL, NULL); }
+static void set(tn_lbuilder *b, tn_lvalue *counter, tn_lvalue *x) { tn_l_store(b, counter, tn_l_index(b, 0), x, NULL); }
 
-static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_dtype dtype, tn_lvalue *first)
+static tn_lvalue *new_counter(tn_lbuilder *b, const char *name, tn_lvalue *first)
 {
-    tn_lvalue *counter = tn_l_alloc(b, name, dtype, TN_SPACE_REG, 1);
+    tn_lvalue *counter = tn_l_alloc(b, name, TN_I64, TN_SPACE_REG, 1);
     set(b, counter, first);
     return counter;
 }
@@ -553,8 +552,8 @@ static void start(tn_lbuilder *b, gpu_boxes *x)
         x->parity = x->earlier->parity;
         return;
     }
-    x->stage = new_counter(b, "stage", TN_I64, tn_l_index(b, 0));
-    x->parity = new_counter(b, "parity", TN_I64, tn_l_index(b, 0));
+    x->stage = new_counter(b, "stage", tn_l_index(b, 0));
+    x->parity = new_counter(b, "parity", tn_l_index(b, 0));
 }
 
 static tn_lvalue *in_ring(tn_lbuilder *b, const gpu_boxes *x, tn_lvalue *turns, tn_lvalue **parity)
@@ -576,10 +575,10 @@ static void start_instance(lower *L, tn_lbuilder *b, gpu_boxes *x)
     step = tn_l_index(b, by);
     turns = tn_l_fn2(b, TN_S_div, gpu_plus(b, turns, tn_l_index(b, by - 1)), step);
     tn_lvalue *stage = in_ring(b, x, tn_l_fn2(b, TN_S_mul, turns, g->instance), &parity);
-    x->stage = new_counter(b, "stage", TN_I64, stage); /* of 64 bits: of a product to 64 bits and the sum with a descriptor ptxas 13.0 makes one instruction that drops the descriptor's upper word */
-    x->parity = new_counter(b, "parity", TN_U32, parity);
+    x->stage = new_counter(b, "stage", stage);
+    x->parity = new_counter(b, "parity", parity);
     x->skip = in_ring(b, x, gpu_times(b, turns, g->instances - 1), &x->skip_parity);
-    x->turn = new_counter(b, "turn", TN_U32, tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
+    x->turn = new_counter(b, "turn", tn_l_cast(b, tn_l_fn2(b, TN_S_eq, g->instance, zero), TN_I64)); /* the first one's first turn is now: the phase before the first is over */
 }
 
 static tn_lvalue *stage_of(tn_lbuilder *b, const gpu_boxes *x) { return x->stages == 1 ? tn_l_index(b, 0) : get(b, x->stage); }
@@ -589,13 +588,13 @@ static tn_lvalue *mbarrier(tn_lbuilder *b, const gpu_boxes *x, int which, tn_lva
 
 void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
 {
-    tn_lvalue *parity = count_of(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, number(b, x->parity, 1));
+    tn_lvalue *zero = tn_l_index(b, 0), *one = tn_l_index(b, 1), *parity = get(b, x->parity), *other = tn_l_fn2(b, TN_S_xor, parity, one);
     if (x->stages == 1) {
         set(b, x->parity, other);
         return;
     }
-    tn_lvalue *next = gpu_plus(b, count_of(b, x->stage), number(b, x->stage, 1)), *round = tn_l_fn2(b, TN_S_eq, next, number(b, x->stage, x->stages));
-    set(b, x->stage, tn_l_fn3(b, TN_S_select, round, number(b, x->stage, 0), next));
+    tn_lvalue *next = gpu_plus(b, get(b, x->stage), one), *round = tn_l_fn2(b, TN_S_eq, next, tn_l_index(b, x->stages));
+    set(b, x->stage, tn_l_fn3(b, TN_S_select, round, zero, next));
     set(b, x->parity, tn_l_fn3(b, TN_S_select, round, other, parity));
 }
 
@@ -658,11 +657,8 @@ void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x)
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also)
 {
     tn_lvalue *stage = stage_of(b, x);
-    if (before && x->stages > 1) {
-        tn_lvalue *now = count_of(b, x->stage), *last = number(b, x->stage, x->stages - 1);
-        stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, now, number(b, x->stage, 0)), last, gpu_plus(b, now, number(b, x->stage, -1)));
-        stage = tn_l_cast(b, stage, TN_I64);
-    }
+    if (before && x->stages > 1)
+        stage = tn_l_fn3(b, TN_S_select, tn_l_fn2(b, TN_S_eq, stage, tn_l_index(b, 0)), tn_l_index(b, x->stages - 1), gpu_plus(b, stage, tn_l_index(b, -1)));
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, leads_group(L), also))->region[0]); /* one of a warpgroup, whose products end together */
     tn_l_machine(&in, "mbarrier_arrive", (tn_lvalue *[]){GPU(L)->mbarriers, mbarrier(&in, x, EMPTY, stage)}, 2);
 }
