@@ -748,6 +748,14 @@ void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype 
     tn_t_yield(&in, &r, 1);
 }
 
+bool tn_top_loads_all(const tn_top *load)
+{
+    bool inside = !load->view->nguards;
+    for (int d = 0; d < load->view->rank; d++)
+        inside &= load->subscript[d].inside;
+    return load->view->padded || inside;
+}
+
 tn_scalar tn_combine_fn(const tn_tblock *combine)
 {
     const tn_top *op = combine->first;

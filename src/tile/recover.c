@@ -607,20 +607,32 @@ static void drop_views(recover *R, size_t came)
     k->views.len = kept;
 }
 
+/* Nothing is known about the program's values. */
+static void forget(recover *R)
+{
+    tn_map empty = {.arena = &R->arena};
+    R->made = R->projected = R->forms = R->pointers = R->spans = R->varies = R->solutions = R->there = R->assumed = empty;
+}
+
+static void begin(recover *R)
+{
+    tn_map empty = {.arena = &R->arena};
+    forget(R);
+    R->order = R->anchor = R->tail = R->views = R->names = R->became = R->accesses = empty;
+    recover_number_operations(R);
+    recover_collect_facts(R);
+}
+
 static void has_loop(void *context, tn_top *op) { *(bool *)context |= op->code == TN_T_for; }
 
 tn_status tn_tile_fold_scaled(tn_kernel *kernel)
 {
     recover R = {.session = kernel->session, .kernel = kernel, .arena = {.on_oom = kernel->session->arena.on_oom}, .scaled = true};
-    tn_map empty = {.arena = &R.arena};
     bool any = false;
     tn_tile_walk(kernel->body, has_loop, &any);
     if (!any)
         return TN_OK;
-    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
-    R.views = R.names = R.became = R.accesses = empty;
-    recover_number_operations(&R);
-    recover_collect_facts(&R);
+    begin(&R);
     recover_folds(&R);
     tn_arena_free(&R.arena);
     return TN_OK;
@@ -630,19 +642,15 @@ tn_status tn_tile_recover(tn_kernel *kernel)
 {
     recover R = {.session = kernel->session, .kernel = kernel, .arena = {.on_oom = kernel->session->arena.on_oom}};
     size_t errors = kernel->session->errors, views = kernel->views.len;
-    tn_map empty = {.arena = &R.arena};
     bool unbound = false;
     tn_tile_walk(kernel->body, find_parameter, &unbound);
     if (unbound) /* of kernels whose extents a schedule gives: they come with views */
         return TN_OK;
-    R.order = R.anchor = R.tail = R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
-    R.views = R.names = R.became = R.accesses = empty;
-    recover_number_operations(&R);
-    recover_collect_facts(&R);
+    begin(&R);
     tn_tile_walk(kernel->body, rewrite, &R);
     recover_remainders(&R);
     tn_remove_dead(kernel); /* pointers that loops carry for nobody now: values move, so what is known by their addresses is forgotten */
-    R.made = R.projected = R.forms = R.pointers = R.spans = R.varies = R.solutions = R.there = R.assumed = empty;
+    forget(&R);
     recover_operands(&R);
     recover_folds(&R);
     drop_views(&R, views);

@@ -99,14 +99,6 @@ static tn_top *dot_behind(const tn_tblock *block, tn_tvalue *v)
     return dot;
 }
 
-static bool always_loads(const tn_top *load)
-{
-    bool inside = !load->view->nguards;
-    for (int d = 0; d < load->view->rank; d++)
-        inside &= load->subscript[d].inside;
-    return load->view->padded || inside;
-}
-
 /* Elements of v exist, whatever masks say: a fold would skip what a loop that carries a sum counts as 0. */
 static bool is_there(const tn_tvalue *v, int *budget)
 {
@@ -114,7 +106,7 @@ static bool is_there(const tn_tvalue *v, int *budget)
     if (--*budget < 0 || !op || op->code == TN_T_dot || op->code == TN_T_const || op->code == TN_T_size || op->code == TN_T_range)
         return *budget >= 0;
     if (op->code == TN_T_load || op->code == TN_T_load_ptr)
-        return op->code == TN_T_load ? always_loads(op) : op->noperands != 2;
+        return op->code == TN_T_load ? tn_top_loads_all(op) : op->noperands != 2;
     if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
         return false;
     for (int i = 0; i < op->noperands; i++)

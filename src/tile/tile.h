@@ -328,6 +328,7 @@ tn_top *tn_t_reduce(tn_tbuilder *b, tn_tvalue *const *tiles, int n, int naxes, c
 void tn_t_combine_fn(tn_tbuilder *b, tn_tblock *combine, tn_scalar fn, tn_dtype dtype);
 /* The single function of a combine region of one value, else TN_SCALAR_NONE. */
 tn_scalar tn_combine_fn(const tn_tblock *combine);
+bool tn_top_loads_all(const tn_top *load); /* every element of what a load gives is something: what does not exist is padding, or it is known to lie inside */
 /* The range of `fold` that walks `axis` of v, a value of its body: v is made element by element (map, cast, bitcast, broadcast, permute) of
  * `range` of the range's start, of a load at start + @axis, or at an index tile so made. -1: none. The fold leaves out elements at start + i >= limit. */
 int tn_fold_range_of(const tn_top *fold, const tn_tvalue *v, int axis);

@@ -29,6 +29,13 @@ static inline tn_lfunc *parse_kernel(tn_session *session, const char *text)
     return funcs.at[0];
 }
 
+/* Case number i is refused, with one diagnostic that says this. */
+static inline void assert_refused(const tn_session *session, tn_status status, const char *message, size_t i)
+{
+    if (status != TN_INVALID || session->diags.len != 1 || !strstr(session->diags.at[0].message, message))
+        fail_msg("case %zu\nexpected: %s\nfound: %s", i, message, session->diags.len ? session->diags.at[0].message : "nothing");
+}
+
 static inline char *kernel_text(tn_lfunc *func)
 {
     tn_text text = {.arena = &func->session->arena};

@@ -885,13 +885,13 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------------------- */
 
-/* A load of a row or column, of which every element is something: what does not exist is padding, or who made it says that it lies inside. Products would wait long for a tile. */
-static bool loads_all(const tn_top *load)
+/* A load of a row or column without gaps, by numbers. Products would wait long for a tile. */
+static bool loads_line(const tn_top *load)
 {
-    bool inside = load->code == TN_T_load && load->result->type.rank <= 1;
-    for (int d = 0; inside && d < load->view->rank; d++)
-        inside = (load->view->padded || load->subscript[d].inside) && !load->subscript[d].value->type.rank;
-    return inside && (load->view->padded || !load->view->nguards);
+    bool plain = load->code == TN_T_load && load->result->type.rank <= 1;
+    for (int d = 0; plain && d < load->view->rank; d++)
+        plain = !load->subscript[d].value->type.rank;
+    return plain && tn_top_loads_all(load);
 }
 
 /* Every element exists, as far as one can tell without looking at memory. */
@@ -901,7 +901,7 @@ static bool is_whole(lower *L, const tn_tvalue *v, int *budget)
     const tn_top *op = v->def;
     if (--*budget < 0 || (p && p->present))
         return false;
-    if ((p && !p->kept) || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size || loads_all(op))
+    if ((p && !p->kept) || !op || op->code == TN_T_const || op->code == TN_T_range || op->code == TN_T_size || loads_line(op))
         return true;
     if (op->code != TN_T_map && op->code != TN_T_cast && op->code != TN_T_broadcast && op->code != TN_T_reshape && op->code != TN_T_permute)
         return false;
