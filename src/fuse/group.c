@@ -228,91 +228,135 @@ static int add_fold_dim(group *g, tn_dim extent)
     return g->ndims++;
 }
 
-/* The dims that the reduction folds over: those the group has, or new ones. reduced[]: extents; fold[]: the dim of each, -1 for an extent of 1 that
- * needs none. Unit dims of the group never matter. */
-static bool choose_fold_dims(fuser *F, group *g, const int *kept, int nkept, const tn_dim *reduced, int nreduced, int *fold)
+/* The coordinate counts through dims of the group, each of its values once, as a number of several digits does: marks them. A unit dim needs none. */
+static bool walk_coordinate(fuser *F, const group *g, const coord *c, tn_dim extent, bool *walked)
 {
-    bool is_kept[FUSE_DIMS] = {false}, has_fold = false;
-    for (int i = 0; i < nkept; i++)
-        if (kept[i] >= 0)
-            is_kept[kept[i]] = true;
-    int rest[FUSE_DIMS], nrest = 0, wanted = 0, n = 0;
+    tn_session *s = F->session;
+    tn_dim run = tn_dim_const(s, 1);
+    int terms = 0, found = 1;
+    if (c->dyn || !tn_dim_is(c->a.base, 0))
+        return false;
     for (int j = 0; j < g->ndims; j++)
-        has_fold |= g->dim[j].fold;
-    for (int at = 0; at < g->ndims; at++) {
-        int j = g->order[at];
-        if (has_fold ? g->dim[j].fold : !is_kept[j] && !group_dim_is_one(g, j))
-            rest[nrest++] = j;
-        if (has_fold && g->dim[j].fold == is_kept[j] && !group_dim_is_one(g, j))
-            return false; /* other rows */
+        terms += c->a.coef[j] && !group_dim_is_one(g, j);
+    for (; terms > 0 && found; terms -= found) {
+        found = 0;
+        for (int j = 0; j < g->ndims && !found; j++)
+            if (c->a.coef[j] && !group_dim_is_one(g, j) && !walked[j] && tn_dim_eq(s, c->a.coef[j], run)) {
+                run = tn_dim_mul(s, run, g->dim[j].extent);
+                walked[j] = true;
+                found = 1;
+            }
     }
-    for (int i = 0; i < nreduced; i++) {
-        fold[i] = -1;
+    return found && tn_dim_eq(s, run, extent);
+}
+
+static bool has_folds(const group *g)
+{
+    bool has = false;
+    for (int j = 0; j < g->ndims; j++)
+        has |= g->dim[j].fold;
+    return has;
+}
+
+/* Every dim but those that are kept is folded over, or will be. */
+static bool folds_the_rest(const group *g, const bool *kept)
+{
+    bool has = has_folds(g), same = true;
+    for (int j = 0; j < g->ndims; j++)
+        same &= !has || group_dim_is_one(g, j) || g->dim[j].fold != kept[j];
+    return same;
+}
+
+static void fold_the_rest(group *g, const bool *kept)
+{
+    if (has_folds(g))
+        return;
+    for (int j = 0; j < g->ndims; j++)
+        g->dim[j].fold = !kept[j] && !group_dim_is_one(g, j);
+    g->full_root = true;
+}
+
+/* The reduced coordinates of m where the group has a dim for each that is more than one, or no other dims than the kept ones: then it gets those. False: neither. */
+static bool fold_dims(fuser *F, group *g, const bool *kept, fmap *m, const int *axis, const tn_dim *reduced, int nreduced)
+{
+    int rest[FUSE_DIMS], nrest = 0, wanted = 0, n = 0;
+    tn_dim one = tn_dim_const(F->session, 1);
+    for (int at = 0; at < g->ndims; at++)
+        if (!kept[g->order[at]] && !group_dim_is_one(g, g->order[at]))
+            rest[nrest++] = g->order[at];
+    for (int i = 0; i < nreduced; i++)
         wanted += !tn_dim_is(reduced[i], 1);
-    }
-    if (nrest == 0) {
-        if (g->ndims + nreduced > FUSE_DIMS)
+    if (nrest == 0 && !has_folds(g)) {
+        if (g->ndims + nreduced > FUSE_DIMS || nreduced == 0)
             return false;
         for (int i = 0; i < nreduced; i++)
             if (!tn_dim_is(reduced[i], 1) || (wanted == 0 && i == 0))
-                fold[i] = add_fold_dim(g, reduced[i]);
-        return nreduced > 0;
+                m->c[axis[i]].a.coef[add_fold_dim(g, reduced[i])] = one;
+        return true;
     }
-    if (nrest != wanted)
-        return false;
-    for (int i = 0; i < nreduced; i++) {
-        if (tn_dim_is(reduced[i], 1))
-            continue;
-        if (!tn_dim_eq(F->session, g->dim[rest[n]].extent, reduced[i]))
-            return false;
-        fold[i] = rest[n++];
-    }
-    if (!has_fold) {
-        for (int i = 0; i < n; i++)
-            g->dim[rest[i]].fold = true;
-        g->full_root = true;
-    }
-    return true;
+    bool same = nrest == wanted;
+    for (int i = 0; i < nreduced && same; i++)
+        same = tn_dim_is(reduced[i], 1) || tn_dim_eq(F->session, g->dim[rest[n++]].extent, reduced[i]);
+    n = 0;
+    for (int i = 0; i < nreduced && same; i++)
+        if (!tn_dim_is(reduced[i], 1))
+            m->c[axis[i]].a.coef[rest[n++]] = one;
+    return same;
 }
 
-static void keep_dims(fuser *F, group *g, const fmap *from, fmap *to, const int *axes, int n)
+/* Whatever the index along unit dims, which is 0. */
+static bool same_place(const group *g, const affine *a, const affine *b)
 {
-    (void)F, (void)g;
-    for (int i = 0; i < n; i++)
-        to->c[axes[i]] = from->c[i];
+    bool same = a->base == b->base;
+    for (int j = 0; j < g->ndims; j++)
+        same &= a->coef[j] == b->coef[j] || group_dim_is_one(g, j);
+    return same;
+}
+
+/* The same where what is reduced has other dims than the group (a reshape regroups elements: norms of groups of channels): as somebody else in the group reads such a tensor, whose kept
+ * coordinates are those of m and whose reduced ones go through all the rest. */
+static bool fold_as_read(fuser *F, const group *g, fmap *m, const tn_type *type, const bool *folded)
+{
+    for (size_t i = 0; i < g->maps.len; i++) {
+        const fmap *by = g->maps.at[i];
+        bool walked[FUSE_DIMS] = {false}, same = by != m && by->rank == m->rank && !by->guards && !by->movement_only && !by->repeated;
+        for (int k = 0; k < m->rank && same; k++)
+            same = walk_coordinate(F, g, &by->c[k], type->dim[k], walked) && (folded[k] || same_place(g, &by->c[k].a, &m->c[k].a));
+        for (int j = 0; j < g->ndims && same; j++)
+            same = walked[j] || group_dim_is_one(g, j);
+        for (int k = 0; k < m->rank && same; k++)
+            m->c[k] = by->c[k];
+        if (same)
+            return true;
+    }
+    return false;
 }
 
 /* reduce: operand coordinates are the kept ones and the fold dims. */
 static bool reduce_demand(fuser *F, group *g, demand *d)
 {
     const tn_op *op = d->op;
-    int n = op->nresults, naxes, kept[FUSE_DIMS], axes[TN_MAX_RANK], fold[FUSE_DIMS], nkept = 0, k = 0;
+    int n = op->nresults, naxes, axis[TN_MAX_RANK], nkept = 0, k = 0;
     const int64_t *dims = tn_attr_ints(op, TN_A_dimensions, &naxes);
     const tn_type *type = &tn_operand(op, 0)->type;
-    if (g->windowed || g->kind == GROUP_PRODUCT || g->kind == GROUP_ATTENTION || !map_picks_dims(F, g, d->map, &op->result->type, kept))
-        return false;
+    bool kept[FUSE_DIMS] = {false}, folded[TN_MAX_RANK] = {false};
     tn_dim reduced[TN_MAX_RANK];
-    for (int i = 0; i < type->rank; i++) {
-        bool folded = false;
-        for (int a = 0; a < naxes; a++)
-            folded |= dims[a] == i;
-        if (folded)
-            reduced[k++] = type->dim[i];
-        else
-            axes[nkept++] = i;
-    }
-    if (!choose_fold_dims(F, g, kept, nkept, reduced, naxes, fold))
+    if (g->windowed || g->kind == GROUP_PRODUCT || g->kind == GROUP_ATTENTION || d->map->guards || d->map->movement_only || d->map->repeated)
         return false;
+    for (int i = 0; i < d->map->rank; i++)
+        if (!walk_coordinate(F, g, &d->map->c[i], op->result->type.dim[i], kept))
+            return false;
+    for (int a = 0; a < naxes; a++)
+        folded[dims[a]] = true;
     fmap *m = map_new(F, g, type->rank);
-    keep_dims(F, g, d->map, m, axes, nkept);
-    k = 0;
-    for (int i = 0; i < type->rank; i++) {
-        bool folded = false;
-        for (int a = 0; a < naxes; a++)
-            folded |= dims[a] == i;
-        if (folded && fold[k++] >= 0)
-            m->c[i].a.coef[fold[k - 1]] = tn_dim_const(F->session, 1);
-    }
+    for (int i = 0; i < type->rank; i++)
+        if (folded[i])
+            axis[k] = i, reduced[k++] = type->dim[i];
+        else
+            m->c[i].a = d->map->c[nkept++].a;
+    if (!folds_the_rest(g, kept) || (!fold_dims(F, g, kept, m, axis, reduced, naxes) && !fold_as_read(F, g, m, type, folded)))
+        return false;
+    fold_the_rest(g, kept);
     for (int i = 0; i < n; i++) {
         d->argmap[i] = m;
         d->argmap[n + i] = map_new(F, g, 0);

@@ -151,11 +151,35 @@ int fuse_split_dim(fuser *F, group *g, int j, tn_dim outer, tn_dim inner)
     return k;
 }
 
+/* Splits the one dim of a's terms that straddles multiples of `inner`, each of which is so many of its steps: all that stays below it must be less than `inner`. Terms of `rest` are no
+ * multiples. outer: how often `inner` goes into what a walks, if a is a dim alone. */
+static bool split_straddling(fuser *F, group *g, const affine *a, const affine *rest, tn_dim inner, tn_dim outer)
+{
+    tn_session *s = F->session;
+    int alone;
+    bool is_dim = affine_is_dim(a, g->ndims, &alone);
+    for (int j = 0; j < g->ndims && g->ndims < FUSE_DIMS; j++) {
+        if (!rest->coef[j] || g->dim[j].whole)
+            continue;
+        tn_dim steps = tn_dim_floordiv(s, inner, rest->coef[j]), one = konst(F, 1), most = rest->base;
+        if (!tn_dim_eq(s, tn_dim_mul(s, steps, rest->coef[j]), inner))
+            continue;
+        tn_dim times = is_dim ? outer : tn_dim_floordiv(s, g->dim[j].extent, steps);
+        for (int d = 0; d < g->ndims; d++)
+            if (rest->coef[d])
+                most = tn_dim_add(s, most, tn_dim_mul(s, rest->coef[d], tn_dim_sub(s, d == j ? steps : g->dim[d].extent, one)));
+        if (!tn_dim_eq(s, tn_dim_mul(s, times, steps), g->dim[j].extent) || !tn_dim_le(s, tn_dim_add(s, most, one), inner))
+            continue;
+        fuse_split_dim(F, g, j, times, steps);
+        return true;
+    }
+    return false;
+}
+
 /* Quotient and remainder of an affine expression by `inner`, where 0 <= a < outer * inner: exact when every coefficient is a multiple of `inner`
- * or belongs to a part that stays below it; else the one dim that a is made of is split. */
+ * or belongs to a part that stays below it; else a dim is split, if that makes it so, and the caller must come again. */
 static bool affine_divide(fuser *F, group *g, const affine *a, tn_dim inner, tn_dim outer, affine *q, affine *r)
 {
-    int j;
     *q = affine_const(F, NULL);
     *r = affine_const(F, NULL);
     if (affine_is_zero(a))
@@ -171,33 +195,28 @@ static bool affine_divide(fuser *F, group *g, const affine *a, tn_dim inner, tn_
     /* Terms that are multiples of `inner` go to the quotient; the rest must be a sum that stays below `inner`. */
     tn_session *s = F->session;
     tn_dim most = a->base;
-    bool ok = tn_dim_is_const(a->base) && a->base->value >= 0;
     affine rest = affine_const(F, a->base), whole = affine_const(F, NULL);
-    for (int d = 0; d < g->ndims && ok; d++) {
+    if (!tn_dim_is_const(a->base) || a->base->value < 0)
+        return false;
+    for (int d = 0; d < g->ndims; d++) {
         if (!a->coef[d])
             continue;
         tn_dim quotient = tn_dim_floordiv(s, a->coef[d], inner);
         if (tn_dim_eq(s, tn_dim_mul(s, quotient, inner), a->coef[d])) {
             affine_set(&whole, d, quotient);
         } else if (a->coef[d]->lo < 0) {
-            ok = false;
+            return false;
         } else {
             affine_set(&rest, d, a->coef[d]);
             most = tn_dim_add(s, most, tn_dim_mul(s, a->coef[d], tn_dim_sub(s, g->dim[d].extent, konst(F, 1))));
         }
     }
-    if (ok && tn_dim_le(s, tn_dim_add(s, most, konst(F, 1)), inner)) {
+    if (tn_dim_le(s, tn_dim_add(s, most, konst(F, 1)), inner)) {
         *q = whole;
         *r = rest;
         return true;
     }
-    if (!affine_is_dim(a, g->ndims, &j) || (g->kind == GROUP_PRODUCT && !g->scaled) || g->dim[j].whole || g->ndims == FUSE_DIMS ||
-        !tn_dim_eq(s, g->dim[j].extent, tn_dim_mul(s, outer, inner)))
-        return false;
-    int k = fuse_split_dim(F, g, j, outer, inner);
-    affine_set(q, j, konst(F, 1));
-    affine_set(r, k, konst(F, 1));
-    return true;
+    return (g->kind != GROUP_PRODUCT || g->scaled) && split_straddling(F, g, a, &rest, inner, outer);
 }
 
 /* Coordinates of `from` (operand) whose row-major position equals that of m's coordinates in `to` (result). Dims are matched in runs of equal

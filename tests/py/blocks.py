@@ -60,6 +60,39 @@ def layer_norm_operator(b, x, width):
     return b.op("LayerNormalization", x, b.weight(width), b.weight(width), axis=-1)
 
 
+def channels(b, width):
+    return b.constant((b.random.standard_normal((width, 1, 1)) * 0.1).astype(np.float32))
+
+
+def group_norm(b, x, width, groups, space):
+    """Groups of channels as rows, then back to channels with their own scale and bias. space: sizes of the image."""
+    rows = b.op("Reshape", x, b.constant(np.array([0, groups, -1], np.int64)))
+    mean = b.op("ReduceMean", rows, axes=[-1], keepdims=1)
+    centred = b.op("Sub", rows, mean)
+    variance = b.op("ReduceMean", b.op("Mul", centred, centred), axes=[-1], keepdims=1)
+    y = b.op("Div", centred, b.op("Sqrt", b.op("Add", variance, b.number(1e-5))))
+    y = b.op("Reshape", y, b.constant(np.array([0, width, *space], np.int64)))
+    return b.op("Add", b.op("Mul", y, channels(b, width)), channels(b, width))
+
+
+def exported_group_norm(b, x, width, groups):
+    """As PyTorch exports it to ONNX."""
+    rows = b.op("Reshape", x, b.constant(np.array([0, groups, -1], np.int64)))
+    ones, zeros = b.constant(np.ones(groups, np.float32)), b.constant(np.zeros(groups, np.float32))
+    y = b.op("Reshape", b.op("InstanceNormalization", rows, ones, zeros, epsilon=1e-5), b.op("Shape", x))
+    return b.op("Add", b.op("Mul", y, channels(b, width)), channels(b, width))
+
+
+def instance_norm(b, x, width, space):
+    """Images of all channels as rows of one batch."""
+    rows = b.op("Reshape", x, b.constant(np.array([1, -1, *space], np.int64)))
+    centred = b.op("Sub", rows, b.op("ReduceMean", rows, axes=[2, 3], keepdims=1))
+    variance = b.op("ReduceMean", b.op("Mul", centred, centred), axes=[2, 3], keepdims=1)
+    y = b.op("Div", centred, b.op("Sqrt", b.op("Add", variance, b.number(1e-5))))
+    y = b.op("Reshape", y, b.constant(np.array([-1, width, *space], np.int64)))
+    return b.op("Add", b.op("Mul", y, channels(b, width)), channels(b, width))
+
+
 def gelu(b, x):
     e = b.op("Erf", b.op("Div", x, b.number(2**0.5)))
     return b.op("Mul", b.op("Mul", x, b.op("Add", e, b.number(1))), b.number(0.5))

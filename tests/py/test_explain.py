@@ -72,6 +72,23 @@ def test_number_of_kernels_of_a_bottleneck(batch, target, tmp_path):
     count_kernels(path, 4, target, "--size", "b=16") if batch == "b" else count_kernels(path, 4, target)
 
 
+NORMS = {
+    "group_norm": lambda b: blocks.group_norm(b, "x", 96, 32, (28, 28)),
+    "exported_group_norm": lambda b: blocks.exported_group_norm(b, "x", 96, 32),
+    "instance_norm": lambda b: blocks.instance_norm(b, "x", 96, (28, 28)),
+    "activated": lambda b: blocks.gelu(b, blocks.group_norm(b, "x", 96, 32, (28, 28))),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("batch", [16, "b"], ids=["static", "symbolic"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_of_channels_are_one_kernel(norm, batch, target, tmp_path):
+    b = blocks.Block()
+    path = b.save(tmp_path / "norm.onnx", [batch, 96, 28, 28], NORMS[norm](b))
+    count_kernels(path, 1, target, *(["--size", "b=16"] if batch == "b" else []))
+
+
 # ---- the object ------------------------------------------------------------------------------------------------------------
 
 def check_form(r):

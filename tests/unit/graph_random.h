@@ -904,14 +904,9 @@ static rvalue *make_softmax(maker *k)
     return keep(k, tn_binary(&k->b, TN_OP_divide, power, spread(k, sum, &type, axes, n)), false, 1, 4 * e + (count + 100) * r + 4 * function_error(type.dtype));
 }
 
-static rvalue *make_layer_norm(maker *k)
+static rvalue *normalise(maker *k, rvalue *x, const int64_t *axes, int n)
 {
-    rvalue *x = choose(k, any_float);
-    if (!x || x->v->type.rank == 0 || x->bound > 20)
-        return NULL;
-    int64_t axes[TN_MAX_RANK];
     tn_type type = x->v->type;
-    int n = one_in(k, 2) ? some_axes(k, type.rank, axes) : (axes[0] = type.rank - 1, 1);
     double count = reduced_count(k, &type, axes, n), r = rounding(type.dtype), B = x->bound, e = x->error + (count + 2) * r * B;
     double scale = 1 / count;
     tn_value *sum = tn_reduce(&k->b, TN_OP_add, x->v, axes, n);
@@ -926,6 +921,42 @@ static rvalue *make_layer_norm(maker *k)
     tn_value *y = tn_binary(&k->b, TN_OP_multiply, centred, spread(k, inverse, &type, axes, n));
     double var_error = 4 * B * 2 * e + (count + 4) * r * 4 * B * B;
     return settle(k, keep(k, y, false, 2 * B, 2 * e + 2 * B * (var_error + function_error(type.dtype))));
+}
+
+static rvalue *make_layer_norm(maker *k)
+{
+    rvalue *x = choose(k, any_float);
+    if (!x || x->v->type.rank == 0 || x->bound > 20)
+        return NULL;
+    int64_t axes[TN_MAX_RANK];
+    int n = one_in(k, 2) ? some_axes(k, x->v->type.rank, axes) : (axes[0] = x->v->type.rank - 1, 1);
+    return normalise(k, x, axes, n);
+}
+
+/* Groups of channels: what is normalised has other dims than what comes before and behind it, and a scale for each channel follows. */
+static rvalue *make_group_norm(maker *k)
+{
+    rvalue *x = choose(k, any_float);
+    if (!x || x->v->type.rank < 2 || x->bound > 20)
+        return NULL;
+    tn_type type = x->v->type;
+    int channel = (int)below(k, type.rank - 1), rank = channel;
+    tn_dim dims[TN_MAX_RANK], c = type.dim[channel], rest = tn_dim_product(k->session, &type.dim[channel + 1], type.rank - channel - 1);
+    int64_t groups = !tn_dim_is_const(c) ? 1 : c->value % 2 == 0 ? 2 : c->value % 3 == 0 ? 3 : 1, axis;
+    memcpy(dims, type.dim, sizeof(tn_dim) * (size_t)channel);
+    if (one_in(k, 4)) /* each channel by itself, with those before it */
+        dims[0] = tn_dim_product(k->session, type.dim, channel + 1), rank = 1;
+    else
+        dims[rank++] = number(k, groups), rest = tn_dim_mul(k->session, tn_dim_floordiv(k->session, c, number(k, groups)), rest);
+    dims[rank++] = rest;
+    rvalue *grouped = same_kind(k, tn_reshape(&k->b, x->v, dims, rank), x), *y = grouped ? normalise(k, grouped, (axis = rank - 1, &axis), 1) : NULL;
+    y = y ? same_kind(k, tn_reshape(&k->b, y->v, type.dim, type.rank), y) : NULL;
+    rvalue *scale = y ? new_constant(k, type.dtype, 1, &c) : NULL;
+    if (!scale)
+        return y;
+    tn_value *wide = tn_broadcast_in_dim(&k->b, scale->v, type.dim, type.rank, (int64_t[]){channel});
+    double error = y->error * scale->bound + y->bound * scale->error + rounding(type.dtype) * y->bound * scale->bound;
+    return settle(k, keep(k, tn_binary(&k->b, TN_OP_multiply, y->v, wide), false, y->bound * scale->bound, error));
 }
 
 /* The largest element and where it is. */
@@ -1290,6 +1321,7 @@ static recipe *const recipes[] = {
     make_transpose,  make_broadcast, make_slice,    make_pad,         make_concatenate, make_reverse,     make_iota,       make_gather,     make_dynamic,    make_reduce,
     make_reduce,     make_reduce,   make_softmax,   make_layer_norm,  make_arg_max,     make_window,      make_dot,        make_dot,        make_convolution, make_convolution,
     make_sort,       make_scatter,  make_if,          make_while,       make_integer_dot, make_reduce_precision, make_slices,
+    make_group_norm,
 };
 
 static inline int output_count(const maker *k) { return k->graph->body->last->noperands; }
