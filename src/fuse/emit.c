@@ -1191,6 +1191,20 @@ const tn_top *emit_results(emitter *E, bool full)
     return store;
 }
 
+typedef struct crossings {
+    const group *g;
+    int vector;
+    bool along[FUSE_DIMS]; /* one or more accesses have their elements along this dim and move along `vector` too */
+} crossings;
+
+static void see_crossing(void *context, fuser *F, const location *l, const fmap *m, bool store)
+{
+    crossings *c = context;
+    (void)store;
+    for (int j = 0; j < c->g->ndims && c->vector >= 0 && !tn_dim_is(fuse_total_stride(F, l, m, c->vector), 0); j++)
+        c->along[j] |= j != c->vector && !tn_dim_is(c->g->dim[j].extent, 1) && tn_dim_is(fuse_total_stride(F, l, m, j), 1);
+}
+
 static void emit_point_group(fuser *F, tn_steps *steps, group *g)
 {
     fuse_merge_dims(F, g);
@@ -1202,8 +1216,10 @@ static void emit_point_group(fuser *F, tn_steps *steps, group *g)
         if (g->order[at] != vector && !g->dim[g->order[at]].absorbed && !tn_dim_is(g->dim[g->order[at]].extent, 1))
             row = g->order[at]; /* the innermost of the others */
     bool turned = false;
+    crossings crossing = {g, vector, {false}};
+    fuse_visit_accesses(F, g, see_crossing, &crossing);
     for (int j = 0; j < g->ndims; j++) /* or the one along which an operand lies: blocks of both are turned together */
-        if (j != vector && votes.unit[j] && !g->dim[j].absorbed && !g->dim[j].fold) {
+        if (crossing.along[j] && !g->dim[j].absorbed && !g->dim[j].fold) {
             row = j;
             turned = true;
         }
