@@ -445,9 +445,13 @@ static void multiply_batch(lower *L, tn_lbuilder *b, const product *p, const bat
 
 static int64_t instructions_deep(const product *p) { return p->dot->operand[0]->type.extent[1].size * p->operand[0].bytes / GPU_MMA_DEPTH; }
 
+/* A product by warpgroups that no fold adds up and that starts at nothing: its first instruction makes the sums. Zeros before it are a register each, and between two
+ * instructions' ptxas gives products up that run on (C7520). */
+static bool makes_result(const product *p) { return p->op == p->dot && p->group_columns && !p->apart && !p->user; }
+
 static void multiply_by_groups(lower *L, tn_lbuilder *b, const product *p)
 {
-    multiply_batch(L, b, p, &(batch){.sums = p->acc->held->regs, .parts = 1, .last = instructions_deep(p)});
+    multiply_batch(L, b, p, &(batch){.sums = p->acc->held->regs, .parts = 1, .last = instructions_deep(p), .makes = makes_result(p)});
 }
 
 /* All products are done: so many sums from number `first` on are registers. */
@@ -1024,6 +1028,8 @@ static void start_sums(lower *L, tn_lbuilder *b, const product *p)
 {
     if (p->user)
         start_at(L, b, p, p->user);
+    else if (makes_result(p))
+        start_sums_of(b, p, p->acc->held->regs, 0, tn_layout_regs(&p->layout));
     else if (!makes_sums(p))
         clear(b, p);
 }
