@@ -412,7 +412,7 @@ static int product_warps(int64_t M, int64_t N, bool instruction)
 /* A product of constant sizes: depth of k, times the values that other contracted dims have; and the machine. */
 typedef struct sizes {
     int64_t rows, columns, others, depth, taps, bytes;
-    bool instruction, groups;
+    bool instruction, groups, blocks; /* blocks: columns may be split in blocks of scales, which the others count then */
     int64_t wave, shared; /* processors, bytes of shared memory of one */
 } sizes;
 
@@ -525,13 +525,14 @@ static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype ty
     *counted = known(em) && known(en) && taps && tn_dim_is_const(ek) && ek->value > 0;
     return (sizes){.rows = known(em) ? known(em) : LARGE, .columns = known(en) ? known(en) : LARGE, .others = other_programs(g, m, n), .depth = known(ek) ? known(ek) : LARGE,
                    .taps = tn_max(taps, 1), .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .instruction = has_instruction(F, type), .groups = target->groups,
-                   .wave = target->wave, .shared = target->shared};
+                   .blocks = g->scaled, .wave = target->wave, .shared = target->shared};
 }
 
 static void finish_tile(const sizes *s, gpu_product *p)
 {
     p->warps = product_warps(p->M, p->N, s->instruction);
-    p->group = tn_ceildiv(s->rows, p->M) > 1 && tn_ceildiv(s->columns, p->N) > 1 ? PRODUCT_GROUP : 0;
+    bool across = tn_ceildiv(s->columns, p->N) > 1 || (s->blocks && s->others > 1);
+    p->group = tn_ceildiv(s->rows, p->M) > 1 && across ? PRODUCT_GROUP : 0;
 }
 
 typedef struct turns {

@@ -782,9 +782,10 @@ int64_t product_imprecise(const fuser *F, tn_dtype factors)
     return fuse_for_gpu(F) && tn_is_f8(factors) && F->options->precision != TN_TF32 ? IMPRECISE : 0;
 }
 
-/* A strip's sums times the scales of its block: of rows, of columns, or one. */
+/* A strip's sums times the scales of its block: of rows, of columns, or one. The scales are multiplied first, since a thread has many sums of a row. */
 static tn_tvalue *scale_sums(emitter *E, const product *p, tn_tvalue *sums)
 {
+    tn_tvalue *scales = NULL;
     for (int i = 0; i < 2; i++) {
         demand *d = p->scaled[i];
         int kept = i ? p->x.n : p->x.m;
@@ -793,9 +794,9 @@ static tn_tvalue *scale_sums(emitter *E, const product *p, tn_tvalue *sums)
         int scale = 1 - narrow_operand(d->op), by_kept = kept >= 0 && map_uses(operand_source(E->F, d, scale).m, kept);
         product_axes(E, by_kept, &kept, (int64_t[]){i ? p->x.N : p->x.M});
         tn_tvalue *by = tn_t_broadcast(&E->b, emit_operand(E, d, scale), sums->type, &i);
-        sums = tn_t_map2(&E->b, TN_S_mul, sums, by);
+        scales = scales ? tn_t_map2(&E->b, TN_S_mul, scales, by) : by;
     }
-    return sums;
+    return scales ? tn_t_map2(&E->b, TN_S_mul, sums, scales) : sums;
 }
 
 static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts, const packing *pack, const char *name)

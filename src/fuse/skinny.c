@@ -152,9 +152,11 @@ bool product_is_vector(fuser *F, const product *p)
     return one && (tn_is_float(p->acc) || tn_is_integer(p->acc)) && (along_k || !(p->types.left == TN_BF16 || p->types.left == TN_F16));
 }
 
-/* The operand as a tile of the sums' type. Two casts: they are rounded to the factors' type first. */
+/* The operand as a tile of the sums' type. Two casts: they are rounded to the factors' type first. What is scaled by blocks is so before it is multiplied. */
 static tn_tvalue *factor(emitter *E, const product *p, int i)
 {
+    if (p->scaled[i])
+        return tn_t_cast(&E->b, emit_operand(E, p->d, i), p->acc);
     return tn_t_cast(&E->b, tn_t_cast(&E->b, product_operand(E, p, i), i ? p->types.right : p->types.left), p->acc);
 }
 

@@ -9,9 +9,10 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import networks  # noqa: E402
+from timing import at_power_limit  # noqa: E402
 
-F32, BF16, I32, I64 = torch.float32, torch.bfloat16, torch.int32, torch.int64
-NAMES = {F32: "f32", BF16: "bf16", I32: "i32", I64: "i64"}
+F32, BF16, I32, I64, E4M3 = torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.float8_e4m3fn
+NAMES = {F32: "f32", BF16: "bf16", I32: "i32", I64: "i64", E4M3: "f8e4m3fn"}
 LIBRARY = None
 
 
@@ -28,8 +29,8 @@ def typed(kind, shape):
 class Case:
     """body: the graph's operations, in terms of %a, %b, …; its results are %y0, %y1, …. reference: of the inputs, in float64 or exact."""
 
-    def __init__(self, name, inputs, results, body, reference, whole=0):
-        self.name, self.inputs, self.results, self.body, self.reference, self.whole = name, inputs, results, body, reference, whole
+    def __init__(self, name, inputs, results, body, reference, whole=0, options=None):
+        self.name, self.inputs, self.results, self.body, self.reference, self.whole, self.options = name, inputs, results, body, reference, whole, options
 
     def __str__(self):
         return self.name
@@ -48,7 +49,7 @@ class Case:
         with tempfile.NamedTemporaryFile("w", suffix=".tn") as file:
             file.write(self.text())
             file.flush()
-            return library().load(file.name, 0, dict(zip("abcd", inputs)), machine="cuda", outputs=outputs)
+            return library().load(file.name, 0, dict(zip("abcd", inputs)), machine="cuda", outputs=outputs, options=self.options)
 
 
 class Graphs:
@@ -99,10 +100,57 @@ class Captured(Graphs):
         net.close()
 
 
+class Scaled(Graphs):
+    """Timed in strict turns with PyTorch's product of the same scales, and the user's kernel of them, ours and Triton's."""
+    big = [(4096, 4096, 4096), (8192, 8192, 8192)]
+
+    def time(self, name, kernels, peer):
+        for m, n, k in self.big:
+            case = scaled(m, n, k)
+            inputs, outputs = self.make(case, F32)
+            net = case.load(inputs, outputs)
+            net.check(net.c.tn_context_set_stream(net.context, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream or 1)))
+            a, rows, b, blocks = inputs
+            by_rows = rows.t().contiguous().t()
+            runs = {"ours": net.run,
+                    "torch": lambda: torch._scaled_mm(a, b.t(), scale_a=by_rows, scale_b=blocks.t(), out_dtype=BF16)}
+            for side, module in (("user's", kernels), ("triton", peer)):
+                if module:
+                    runs[side] = lambda module=module: module.matmul_scaled[(-(-m // 128) * -(-n // 128),)](
+                        a, b, rows, blocks, outputs[0], m, n, k, BM=128, BN=128, BK=128, GROUP=8, num_warps=8, num_stages=4)
+            medians, ratios = at_power_limit(list(runs.values()), 9)
+            print(f"{name:12} {case.name:26}" + "".join(f"   {side} {ms:.3f} ms {ratio:.3f}" for side, ms, ratio in zip(runs, medians, ratios))
+                  + f"   {2 * m * n * k / medians[0] / 1e9:.0f} TFLOP/s", flush=True)
+            net.close()
+
+
 def dot(kind, m, n, k, turned=False):
     right = (n, k) if turned else (k, n)
     body = f"  %y0 = dot_general %a, %b, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [{int(turned)}] : {typed(kind, (m, n))}"
     return Case(f"dot {m}x{n}x{k}", [(kind, (m, k)), (kind, right)], [(kind, (m, n))], body, lambda a, b: [a.double() @ (b.double().t() if turned else b.double())])
+
+
+def scaled(m, n, k, block=128, rows=False):
+    """[m, k] by [n, k] transposed, of f8, with scales by blocks of k: of each row of the left factor, of `block` x `block` of the right one or of its rows. In f32 as an importer has them."""
+    blocks, whole = k // block, lambda kind, *shape: typed(kind, shape)
+    right = (n, blocks) if rows else (n // block, blocks)
+    wide = (n, blocks, block) if rows else (n // block, block, blocks, block)
+    body = f"""  %aw = convert %a, dtype = f32 : {whole(F32, m, k)}
+  %bw = convert %c, dtype = f32 : {whole(F32, n, k)}
+  %as = broadcast_in_dim %b, shape = [{m}, {blocks}, {block}], broadcast_dimensions = [0, 1] : {whole(F32, m, blocks, block)}
+  %ar = reshape %as, shape = [{m}, {k}] : {whole(F32, m, k)}
+  %ax = multiply %aw, %ar : {whole(F32, m, k)}
+  %bs = broadcast_in_dim %d, shape = [{', '.join(map(str, wide))}], broadcast_dimensions = [0, {1 if rows else 2}] : {whole(F32, *wide)}
+  %br = reshape %bs, shape = [{n}, {k}] : {whole(F32, n, k)}
+  %bx = multiply %bw, %br : {whole(F32, n, k)}
+  %s = dot_general %ax, %bx, lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1] : {whole(F32, m, n)}
+  %y0 = convert %s, dtype = bf16 : {whole(BF16, m, n)}"""
+
+    def reference(a, b, c, d):
+        y = c.double() * (d if rows else d.repeat_interleave(block, 0)).double().repeat_interleave(block, 1)
+        return [(a.double() * b.double().repeat_interleave(block, 1)) @ y.t()]
+    return Case(f"scaled {m}x{n}x{k}, {block}{' rows' * rows}", [(E4M3, (m, k)), (F32, (m, blocks)), (E4M3, (n, k)), (F32, right)], [(BF16, (m, n))], body, reference,
+                options={"numerics": "fast"})
 
 
 def sort(lines, n):
@@ -146,5 +194,7 @@ ENTRIES = {
     "graph_scatter": Graphs(*(scatter(*s) for s in ((7, 70, 9), (100, 4097, 64), (3, 1, 50)))),
     "graph_rows": Graphs(*(softmax(*s) for s in ((1, 1), (7, 781), (33, 1024), (3, 40000)))),
     "graph_turned": Graphs(turned(3, 65, 129), turned(16, 64, 128), turned(1, 7, 5)),
+    "graph_scaled": Scaled(*(scaled(*s) for s in ((1, 128, 128), (17, 256, 384), (200, 384, 640), (257, 1152, 1024), (1000, 4096, 2048), (65, 48, 80, 16), (33, 96, 96, 32))),
+                           *(scaled(*s, rows=True) for s in ((257, 200, 640), (130, 1000, 1152), (2049, 520, 256)))),
     "graph_captured": Captured(dot(BF16, 64, 128, 8192), sort(4, 32000)),
 }

@@ -213,6 +213,8 @@ static void scales_by_blocks(void **state)
     check_scales(200, 384, 640, 128, 1);
     check_scales(17, 96, 96, 32, 1);
     check_scales(65, 48, 80, 16, 1);
+    check_scales(1, 256, 384, 128, 1);
+    check_scales(1, 96, 64, 32, 1);
 }
 
 int main(void)

@@ -530,6 +530,7 @@ gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load)
 }
 
 gpu_ring *gpu_box_turns(gpu_boxes *x) { return &x->turns; }
+bool gpu_box_is_ahead(const gpu_boxes *x) { return x->stages > 1; }
 
 /* ---- turns -------------------------------------------------------------------------------------------------------------------- */
 
@@ -585,6 +586,8 @@ static tn_lvalue *stage_of(tn_lbuilder *b, const gpu_boxes *x) { return x->stage
 
 /* Its mbarrier of the stage. */
 static tn_lvalue *mbarrier(tn_lbuilder *b, const gpu_boxes *x, int which, tn_lvalue *stage) { return gpu_plus(b, stage, tn_l_index(b, x->first + which * x->stages)); }
+
+tn_lvalue *gpu_box_is_none(tn_lbuilder *b, const gpu_boxes *x) { return tn_l_fn2(b, TN_S_ge, stage_of(b, x), tn_l_index(b, x->stages)); }
 
 void gpu_next_boxes(tn_lbuilder *b, const gpu_boxes *x)
 {

@@ -45,7 +45,6 @@ typedef struct product {
     bool copied;          /* a ring of copies feeds it */
     bool behind;          /* copies come behind a strip's products, which run on into the next turn */
     int apart;            /* a fold's, whose strips have sums of their own: what comes of them is added to the accumulators in so many parts; 0: products are added to those */
-    tn_lvalue *first;     /* of a turn of boxes: it is the first one of a fold that adds up strips apart; NULL: of no such turn */
     tn_lvalue *later;     /* of a fold's turn by warpgroups: it is not the first one, which makes the accumulators; NULL: they are there */
 } product;
 
@@ -408,6 +407,7 @@ typedef struct batch {
     int part, parts;
     int64_t first, last;
     bool makes; /* the sums are not added to */
+    tn_lvalue *unless; /* makes: unless this holds, which it never does, but the assembler can't know; NULL: always */
 } batch;
 
 /* The same by warpgroups; the products are under way when it ends. */
@@ -426,7 +426,7 @@ static void multiply_batch(lower *L, tn_lbuilder *b, const product *p, const bat
     tn_lbuilder in = unrolled_from(b, "k", of->first, of->last, &k);
     tn_lvalue *adds = tn_l_index(&in, 1), *below = tn_l_fn2(&in, TN_S_gt, k, tn_l_index(&in, of->first));
     if (of->makes)
-        adds = tn_l_cast(&in, below, TN_I64);
+        adds = tn_l_cast(&in, of->unless ? tn_l_fn2(&in, TN_S_or, of->unless, below) : below, TN_I64);
     else if (p->later)
         adds = tn_l_cast(&in, tn_l_fn2(&in, TN_S_or, p->later, below), TN_I64);
     in = unrolled_from(&in, "n", mine[0][0], mine[0][1], &j);
@@ -599,7 +599,9 @@ static void accumulate_part(lower *L, tn_lbuilder *b, const product *p, int part
     tn_lvalue *sums = p->acc->held->regs;
     gpu_open_part(L, &in, &p->layout, part, p->apart, &n);
     tn_lvalue *x = lower_element(L, &in, p->op->region[0]->last->operand[0], n.idx).value;
-    tn_l_store(&in, sums, n.reg, tn_l_fn2(&in, TN_S_add, tn_l_load(&in, sums, n.reg, 1, NULL, NULL), x), NULL);
+    tn_lvalue *sum = tn_l_fn(&in, TN_S_add, (tn_lvalue *[]){tn_l_load(&in, sums, n.reg, 1, NULL, NULL), x}, 2);
+    sum->def->contract = L->kernel->contract && tn_l_contracts(TN_S_add, x->type.dtype); /* what scales x and this may round once */
+    tn_l_store(&in, sums, n.reg, sum, NULL);
     gpu_close(L, &n);
 }
 
@@ -616,24 +618,13 @@ static void keep_scales(lower *L, tn_lbuilder *b, const tn_tvalue *v, const tn_t
         keep_scales(L, b, op->operand[i], block);
 }
 
-/* Sums from number `first` on are made in the registers of those before them, which are done with: the assembler, which would rather have others and issue products early, runs
- * out of registers. */
-static void take_over(tn_lbuilder *b, tn_lvalue *sums, int64_t first, int64_t count)
+/* Sums from number `first` on are made in the registers of those from number `from` on, which are done with: the assembler, which would rather have others and issue products
+ * early, runs out of registers. */
+static void take_over(tn_lbuilder *b, tn_lvalue *sums, int64_t first, int64_t from, int64_t count)
 {
     tn_lvalue *r;
     tn_lbuilder in = unrolled_from(b, "r", first, first + count, &r);
-    tn_l_store(&in, sums, r, tn_l_load(&in, sums, gpu_plus(&in, r, tn_l_index(&in, -count)), 1, NULL, NULL), NULL);
-}
-
-/* Of two warpgroups the second one begins when the first one's first products are done, so that one multiplies while the other adds. Side by side, which they would stay, both would
- * add at once. */
-static void begin_apart(lower *L, tn_lbuilder *b, const product *p, int64_t group)
-{
-    if (!p->first || GPU(L)->warps != 4 * GPU_TAKERS)
-        return;
-    tn_lvalue *mine = tn_l_fn2(b, TN_S_eq, gpu_group_of(L), tn_l_index(b, group));
-    tn_lbuilder in = tn_l_in(b, tn_l_if(b, lower_and(b, mine, p->first))->region[0]);
-    tn_l_machine(&in, group ? "turn_take" : "turn_pass", (tn_lvalue *[]){tn_l_index(&in, GPU_TURNS)}, 1);
+    tn_l_store(&in, sums, r, tn_l_load(&in, sums, gpu_plus(&in, r, tn_l_index(&in, from - first)), 1, NULL, NULL), NULL);
 }
 
 /* A strip's products by warpgroups: of as many as the dot allows at once. While one warpgroup adds what they gave, others multiply. boxes: whose turn it is, which ends with the
@@ -646,15 +637,11 @@ static void multiply_parts(lower *L, tn_lbuilder *b, const product *p, const pla
         for (int64_t k = 0; k < last && L->status == TN_OK; k += each) {
             batch of = {.sums = sums->held->regs, .part = part, .parts = p->apart, .first = k, .last = tn_min(k + each, last), .makes = true};
             if (part && !k)
-                take_over(b, of.sums, (int64_t)part * mine, mine);
+                take_over(b, of.sums, (int64_t)part * mine, (int64_t)(part - 1) * mine, mine);
             else if (!k)
                 start_sums_of(b, p, of.sums, 0, mine);
-            if (!part && !k)
-                begin_apart(L, b, p, 1);
             multiply_batch(L, b, p, &of);
             end_sums(b, p, of.sums, (int64_t)part * mine, mine);
-            if (!part && !k)
-                begin_apart(L, b, p, 0);
             if (boxes && part == p->apart - 1 && of.last == last)
                 gpu_release_boxes(L, b, boxes, false, NULL);
             accumulate_part(L, b, p, part);
@@ -850,12 +837,134 @@ static void add_strips_ahead(lower *L, tn_lbuilder *b, product *p, gpu_ring *rin
     gpu_end_ring(L, b, ring);
 }
 
+/* ---- strips apart, ahead ------------------------------------------------------------------------------------------------------------ */
+
+/* Of strips of boxes whose sums are apart, the next part's products (of the last part: the first one's of the next strip) are issued as soon as a part is added up. So a warpgroup has
+ * nothing under way only while it adds, and others multiply then; addresses and waits come while products run.
+ *
+ *     wait for strip 0; products of its first part
+ *     each strip but the last:   wait for part 0, add it up; products of part 1
+ *                                wait for the next strip's boxes, and for part 1; give the strip back; add part 1 up; products of the next strip's part 0
+ *     the last strip:            the same without a next one */
+static bool may_run_ahead(const product *p, const gpu_boxes *boxes)
+{
+    int64_t deep = GPU_MMA_DEPTH / p->operand[0].bytes;
+    bool whole = !p->dot->imprecise || p->dot->imprecise >= instructions_deep(p) * deep;
+    return p->apart && p->group_columns && whole && gpu_box_is_ahead(boxes);
+}
+
+static int sums_of_part(const product *p) { return (int)(tn_layout_regs(&p->layout) / p->apart); }
+
+/* unless: see batch. Without it the assembler would have other registers for the next part than for this one, and issue products before those are added up, for which there are too few. */
+static void issue_part(lower *L, tn_lbuilder *b, const product *p, const place *sums, int part, tn_lvalue *unless)
+{
+    multiply_batch(L, b, p, &(batch){.sums = sums->held->regs, .part = part, .parts = p->apart, .last = instructions_deep(p), .makes = true, .unless = unless});
+}
+
+/* What was added up of a part is there before what follows: then its registers are free. */
+static void settle_part(tn_lbuilder *b, const product *p, int part)
+{
+    tn_lvalue *r;
+    int mine = sums_of_part(p);
+    tn_lbuilder in = unrolled_from(b, "r", (int64_t)part * mine, (int64_t)(part + 1) * mine, &r);
+    tn_l_machine(&in, "not_before", (tn_lvalue *[]){p->acc->held->regs, r}, 2);
+}
+
+/* Operands of the turn that is now. */
+static void locate_strip(lower *L, tn_lbuilder *b, product *p)
+{
+    gpu_locate_dot(L, b, p->dot);
+    for (int i = 0; i < 2; i++)
+        gpu_ready_operand(L, p->dot, i, &p->operand[i]);
+}
+
+static void await_strip(lower *L, tn_lbuilder *b, product *p, gpu_boxes *boxes)
+{
+    gpu_await_boxes(L, b, boxes);
+    locate_strip(L, b, p);
+}
+
+/* Its first part's products are under way. more: the next strip's are, when it ends. */
+static void end_strip(lower *L, tn_lbuilder *b, product *p, const place *sums, gpu_boxes *boxes, bool more)
+{
+    int mine = sums_of_part(p);
+    for (int part = 0; part < p->apart && L->status == TN_OK; part++) {
+        bool last = part == p->apart - 1;
+        int next = last ? 0 : part + 1;
+        if (last && more) {
+            gpu_next_boxes(b, boxes);
+            await_strip(L, b, p, boxes);
+        }
+        end_sums(b, p, sums->held->regs, (int64_t)part * mine, mine);
+        if (last)
+            gpu_release_boxes(L, b, boxes, more, NULL);
+        accumulate_part(L, b, p, part);
+        if (last && !more)
+            continue;
+        settle_part(b, p, part);
+        take_over(b, sums->held->regs, (int64_t)next * mine, (int64_t)part * mine, mine);
+        issue_part(L, b, p, sums, next, gpu_box_is_none(b, boxes));
+    }
+}
+
+static void add_strip_ahead(lower *L, tn_lbuilder *b, product *p, const place *sums, gpu_boxes *boxes, tn_lvalue *k, bool more)
+{
+    gpu_ring *turns = gpu_box_turns(boxes);
+    const tn_tblock *block = p->op->region[0];
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    locate_strip(L, b, p);
+    gpu_bind_turn(L, b, turns, k);
+    body_of_fold(L, b, p);
+    keep_scales(L, b, block->last->operand[0], block);
+    lower_set_place(L, p->dot->result, (place *)(uintptr_t)sums);
+    end_strip(L, b, p, sums, boxes, more);
+    lower_set_place(L, p->dot->result, NULL);
+    gpu_leave(L, b, r);
+    lower_close(L, s);
+}
+
+static void run_ahead(lower *L, tn_lbuilder *b, product *p, gpu_boxes *boxes)
+{
+    gpu_ring *turns = gpu_box_turns(boxes);
+    tn_ttype type = p->dot->result->type;
+    tn_lbuilder in = *b;
+    tn_lvalue *any = tn_l_fn2(b, TN_S_lt, turns->first, turns->limit);
+    int64_t known;
+    type.dtype = p->sum;
+    if (tn_l_is_const(any, &known) && !known)
+        return;
+    if (!tn_l_is_const(any, &known))
+        in = tn_l_in(b, tn_l_if(b, any)->region[0]);
+    scope s = lower_open(L);
+    region r = gpu_enter(L);
+    place *sums = gpu_new_place(L, &in, &type, &p->layout, "products");
+    await_strip(L, &in, p, boxes);
+    start_sums_of(&in, p, sums->held->regs, 0, sums_of_part(p));
+    issue_part(L, &in, p, sums, 0, NULL);
+    tn_lvalue *span = tn_l_fn2(&in, TN_S_sub, tn_l_fn2(&in, TN_S_sub, turns->limit, turns->first), tn_l_index(&in, 1));
+    tn_lvalue *last = gpu_plus(&in, turns->first, tn_l_fn2(&in, TN_S_mul, tn_l_fn2(&in, TN_S_div, span, turns->step), turns->step));
+    tn_lop *loop = tn_l_for(&in, "k0", turns->first, last, turns->step, TN_FOR_SERIAL);
+    tn_lbuilder body = tn_l_in(&in, loop->region[0]);
+    add_strip_ahead(L, &body, p, sums, boxes, loop->region[0]->arg, true);
+    if (L->status == TN_OK)
+        add_strip_ahead(L, &in, p, sums, boxes, last, false);
+    gpu_next_boxes(&in, boxes);
+    gpu_leave(L, &in, r);
+    lower_close(L, s);
+}
+
 /* The same where a producer copies: a strip's products run on while the next one's operands are waited for, and are done when that one's were issued. */
 static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes *boxes)
 {
     gpu_ring *turns = gpu_box_turns(boxes);
     gpu_count_turns(L, b, p->op, turns);
     gpu_take_turn(L, b);
+    if (may_run_ahead(p, boxes)) {
+        run_ahead(L, b, p, boxes);
+        gpu_pass_turn(L, b);
+        return;
+    }
     tn_lop *loop = tn_l_for(b, "k0", turns->first, turns->limit, turns->step, TN_FOR_SERIAL);
     tn_lbuilder in = tn_l_in(b, loop->region[0]);
     tn_lvalue *k = loop->region[0]->arg;
@@ -866,7 +975,6 @@ static void add_strips_of_boxes(lower *L, tn_lbuilder *b, product *p, gpu_boxes 
         gpu_ready_operand(L, p->dot, i, &p->operand[i]);
     p->copied = true;
     p->later = makes_sums(p) ? tn_l_fn2(&in, TN_S_ne, k, turns->first) : NULL;
-    p->first = tn_l_fn2(&in, TN_S_eq, k, turns->first);
     gpu_bind_turn(L, &in, turns, k);
     body_of_fold(L, &in, p);
     if (L->status == TN_OK)

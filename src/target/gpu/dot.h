@@ -124,6 +124,8 @@ gpu_boxes *gpu_boxes_of_fold(lower *L, const tn_top *dot);
 gpu_boxes *gpu_boxes_of_load(lower *L, const tn_top *load);
 bool gpu_is_fed_by_boxes(lower *L, const tn_top *op); /* a loop or fold whose operands come by boxes */
 struct gpu_ring *gpu_box_turns(gpu_boxes *x);
+tn_lvalue *gpu_box_is_none(tn_lbuilder *b, const gpu_boxes *x); /* the turn's stage is none of the ring's, which never holds */
+bool gpu_box_is_ahead(const gpu_boxes *x);                      /* the next turn's operands may be there before this one's are given back */
 void gpu_await_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x);   /* the next turn's operands are there from here on */
 /* Done with the turn that is awaited, or with the one before it, where `also` holds (NULL: it does); then the next one is the turn. */
 void gpu_release_boxes(lower *L, tn_lbuilder *b, gpu_boxes *x, bool before, tn_lvalue *also);

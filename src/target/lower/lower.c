@@ -60,12 +60,24 @@ static tn_lvalue *take_digit(lower *L, tn_lbuilder *b, tn_dim count, bool last, 
     return at;
 }
 
-/* The last two coordinates, walked in bands of `height` of the last one (schedule: `group`), across the other one: programs that run side by side share what both are of. */
-static void open_bands(lower *L, tn_lbuilder *b, int64_t height, tn_lvalue **program)
+/* The coordinate that bands of the last one go across: the nearest one before it that has several programs (columns in blocks of a tile have one within a block). NULL: none. */
+static const tn_trange *across_bands(lower *L)
 {
-    const tn_trange *across = &L->kernel->grid.at[L->kernel->grid.len - 2], *down = across + 1;
+    const tn_kernel *k = L->kernel;
+    size_t n = k->grid.len;
+    if (n < 2 || tn_dim_is(count_of(L, &k->grid.at[n - 1]), 1))
+        return NULL;
+    for (n--; n > 0 && tn_dim_is(count_of(L, &k->grid.at[n - 1]), 1); n--)
+        ;
+    return n ? &k->grid.at[n - 1] : NULL;
+}
+
+/* The last coordinate, walked in bands of `height` (schedule: `group`), across another one: programs that run side by side share what both are of. */
+static void open_bands(lower *L, tn_lbuilder *b, int64_t height, const tn_trange *across, tn_lvalue **program)
+{
+    const tn_trange *down = &L->kernel->grid.at[L->kernel->grid.len - 1];
     tn_dim columns = count_of(L, across), rows = count_of(L, down), whole = tn_dim_const(L->session, height);
-    tn_lvalue *at = take_digit(L, b, tn_dim_mul(L->session, rows, columns), L->kernel->grid.len == 2, program), *most = tn_l_index(b, height);
+    tn_lvalue *at = take_digit(L, b, tn_dim_mul(L->session, rows, columns), across == L->kernel->grid.at, program), *most = tn_l_index(b, height);
     tn_lvalue *of_band = lower_dim(L, tn_dim_mul(L->session, columns, whole)), *first = tn_l_fn2(b, TN_S_mul, divide(L, b, TN_S_div, at, of_band), most);
     at = divide(L, b, TN_S_rem, at, of_band);
     tn_lvalue *there = rows->multiple % height == 0 ? most : tn_l_fn2(b, TN_S_min, tn_l_fn2(b, TN_S_sub, lower_dim(L, rows), first), most); /* the last band may be less high */
@@ -110,13 +122,13 @@ static void open_grid(lower *L, tn_lbuilder *b, tn_lop *loop)
         return;
     }
     int64_t height = tn_schedule_get(&k->schedule, "", "group", 1);
-    size_t n = k->grid.len;
-    if (height > 1 && n > 1 && !tn_dim_is(count_of(L, &k->grid.at[n - 1]), 1) && !tn_dim_is(count_of(L, &k->grid.at[n - 2]), 1)) {
-        open_bands(L, b, height, &program);
-        n -= 2;
-    }
+    const tn_trange *across = height > 1 ? across_bands(L) : NULL;
+    size_t n = k->grid.len - (across != NULL);
+    if (across)
+        open_bands(L, b, height, across, &program);
     while (n-- > 0)
-        set_coordinate(L, b, &k->grid.at[n], take_digit(L, b, count_of(L, &k->grid.at[n]), n == 0, &program));
+        if (&k->grid.at[n] != across)
+            set_coordinate(L, b, &k->grid.at[n], take_digit(L, b, count_of(L, &k->grid.at[n]), n == 0, &program));
 }
 
 /* Our own buffers start at lines; what a user's pointer names starts at an element, unless more is promised. */
