@@ -361,7 +361,8 @@ class Compiled:
         self.n_regs, self.n_spills, self.shared, self.machine = info.registers, info.spill_bytes, info.shared_bytes, info.machine.decode()
         self.metadata = types.SimpleNamespace(name=self.name, num_warps=info.num_warps, num_stages=info.num_stages, shared=info.shared_bytes)
         self.written = info.written
-        self.compile_seconds = info.front_seconds + info.lower_seconds + info.emit_seconds + info.link_seconds
+        self.phase_seconds = info.front_seconds, info.lower_seconds, info.emit_seconds, info.link_seconds
+        self.compile_seconds = sum(self.phase_seconds)
         self.asm = _Stages(self)
         self.count = c.c_size_t(info.nvalues)
         self.pack = _packer([text for p, text in zip(function.params, texts) if not p.constant])

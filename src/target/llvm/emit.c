@@ -41,12 +41,14 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context)
 }
 
 /* Two passes of LLVM's code generator gain nothing here and take time: one chooses other induction variables for each loop (a fifth to a third of what a
- * kernel takes to compile; our offsets are one sum already, whose constants become displacements), one moves work on integers to mask registers. Only its
- * command line turns them off, and makes addresses of shared memory on GPUs numbers of 32 bits, for the process; a second copy of this library in it finds the
+ * kernel takes to compile; our offsets are one sum already, whose constants become displacements), one moves work on integers to mask registers. A third,
+ * CodeGenPrepare, goes over all of a function again after each division of 64 bits that it splits, unless it takes the function for a huge one: then over what changed
+ * (of attention on a GPU, whose inline assembly it parses each time, 0.70 of the instructions, for the same code). Only LLVM's
+ * command line says so, and makes addresses of shared memory on GPUs numbers of 32 bits, for the process; a second copy of this library in it finds the
  * mark, because LLVM ends a process that says the same twice. */
 static void set_options(void)
 {
-    static const char *const options[] = {"tenon", "-disable-lsr", "-disable-x86-domain-reassignment", "-nvptx-short-ptr"}, mark[] = "tenon.options";
+    static const char *const options[] = {"tenon", "-disable-lsr", "-disable-x86-domain-reassignment", "-cgpp-huge-func=0", "-nvptx-short-ptr"}, mark[] = "tenon.options";
     if (LLVMGetTypeByName2(LLVMGetGlobalContext(), mark))
         return;
     LLVMStructCreateNamed(LLVMGetGlobalContext(), mark);
