@@ -297,8 +297,8 @@ static tn_status run_front_end(compilation *c)
     bool gpu = c->exec.machine->gpu;
     if (gpu)
         c->exec.architecture = tn_gpu_architecture(&c->session->arena, c->exec.machine, c->device);
-    tn_triton_options options = {.num_warps = c->options.num_warps, .num_stages = c->options.num_stages, .config = c->options.config, .debug = c->options.debug != 0, .gpu = gpu,
-                                 .apart = gpu && c->options.apart, .contract = gpu && !c->options.strict && numerics != TN_NUMERICS_STRICT};
+    tn_triton_options options = {.num_warps = c->options.num_warps, .num_stages = c->options.num_stages, .config = c->options.config, .debug = c->options.debug != 0,
+                                 .gpu = tn_gpu_capability(c->exec.machine), .apart = gpu && c->options.apart, .contract = gpu && !c->options.strict && numerics != TN_NUMERICS_STRICT};
     TN_TRY(tn_triton_compile(c->module->triton, c->unit, c->function, c->arguments, c->narguments, &options, &c->front));
     TN_TRY(tn_triton_parameters(c->module->triton, c->unit, c->function, &c->parameters, &n));
     separate_from_grid(&c->front);

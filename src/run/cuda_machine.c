@@ -17,6 +17,8 @@ static capability of_machine(const tn_machine *machine)
     return (capability){(int)n, *end != 0};
 }
 
+int tn_gpu_capability(const tn_machine *machine) { return machine->gpu ? of_machine(machine).number : 0; }
+
 static bool runs(const tn_gpu_info *info, const tn_machine *machine)
 {
     capability wanted = of_machine(machine);

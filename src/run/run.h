@@ -195,6 +195,7 @@ tn_status tn_gpu_describe(tn_session *session, int i, tn_gpu_info *out);
 
 /* The machine that a name stands for: "cuda" or "cuda:N", the best row for GPU N (0), or, where there is no GPU, for the newest; else as tn_machine_find, where
  * the name of a GPU's row may end in ":N" too. *device: N. TN_USAGE: nothing is called so. */
+int tn_gpu_capability(const tn_machine *machine); /* which compute capability a row's code needs: 80, 90; 0: it is a CPU's */
 tn_status tn_gpu_machine(tn_session *session, const char *name, const tn_machine **out, int *device);
 /* NULL if GPU `device` runs code for `machine`, a GPU's row; else a sentence that says what is missing (arena-owned). */
 const char *tn_gpu_refusal(tn_session *session, const tn_machine *machine, int device);

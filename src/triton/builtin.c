@@ -43,9 +43,12 @@ static const struct {
     {NAN_CLASS, "ALL", NAN_ALL},
 };
 
+#define OLD_FLOAT8 "it converts fp8e4b15, a format of old GPUs that Triton has deprecated; use x.to(tl.float8e4nv)"
 static const struct {
     const char *name, *why;
 } refused_names[] = {
+    {"convert_custom_float8_sm70", OLD_FLOAT8},
+    {"convert_custom_float8_sm80", OLD_FLOAT8},
     {"float8e4b8", "fp8e4b8 is a format of AMD's gfx942 alone; use float8e4nv"},
     {"float8e5b16", "fp8e5b16 is a format of AMD's gfx942 alone; use float8e5"},
     {"float8e4b15", "fp8e4b15 is a format of old GPUs that Triton has deprecated; use float8e4nv"},
@@ -70,9 +73,10 @@ bool tn_t_constant_member(const char *module, const char *name, tn_py *out, cons
             *out = tn_py_int(integers[i].value);
             return true;
         }
-    if (strcmp(module, LANGUAGE) != 0)
+    bool language = strcmp(module, LANGUAGE) == 0;
+    if (!language && strcmp(module, LANGUAGE ".extra.cuda") != 0)
         return false;
-    tn_dtype dtype = language_type(name) ? tn_t_dtype_named(name) : strcmp(name, "pi32_t") == 0 ? TN_I32 : TN_NO_DTYPE;
+    tn_dtype dtype = !language ? TN_NO_DTYPE : language_type(name) ? tn_t_dtype_named(name) : strcmp(name, "pi32_t") == 0 ? TN_I32 : TN_NO_DTYPE;
     if (dtype != TN_NO_DTYPE) {
         *out = tn_py_dtype(dtype);
         out->type.pointer = name[0] == 'p';
@@ -188,6 +192,8 @@ static bool bind_keyword(tn_tcompiler *c, const tn_ast *at, const tn_builtin *bu
         is_given[i] = true;
         return true;
     }
+    if (value->kind == TN_PY_NONE && (strcmp(name, "_semantic") == 0 || strcmp(name, "_builder") == 0)) /* what functions with @tl.core.extern hand on */
+        return true;
     return tn_t_error(c, at, "%s() got an unexpected keyword argument '%s'; it is %s(%s)", builtin->name, name, builtin->name, builtin->signature);
 }
 

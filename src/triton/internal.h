@@ -45,6 +45,7 @@ tn_session *tn_triton_session(const tn_triton_module *module);
 const tn_function *tn_t_unit_function(tn_triton_module *module, int unit, const char *name); /* NULL: none; jit or not */
 bool tn_t_is_jit(const tn_function *function);
 bool tn_t_is_constexpr(const tn_ast *annotation); /* tl.constexpr */
+const tn_function *tn_t_libdevice(tn_tcompiler *c, const char *name); /* a function of libdevice; NULL: none */
 /* A prelude function that is a method of tensors; NULL: none. */
 const tn_function *tn_t_method(tn_tcompiler *c, const char *name);
 /* Evaluates a node as host code: in the scope of a unit, constants only. */

@@ -312,7 +312,7 @@ static bool member(tn_tcompiler *c, const char *module, const char *name, tn_py 
     if (tn_t_constant_member(module, name, out, refused))
         return true;
     if (strcmp(module, TN_TRITON_LIBDEVICE) == 0)
-        function = prelude_function(c->module, tn_format(arena, "libdevice_%s", name));
+        function = name[0] == '_' ? NULL : tn_t_libdevice(c, name);
     else if (strcmp(module, TN_TRITON_CUDA) == 0)
         function = prelude_function(c->module, tn_format(arena, "cuda_%s", name));
     else if (is_language(module) && (name[0] != '_' || tn_t_in_prelude(c)) && strncmp(name, "libdevice_", 10) != 0 && strncmp(name, "cuda_", 5) != 0)
@@ -324,6 +324,11 @@ static bool member(tn_tcompiler *c, const char *module, const char *name, tn_py 
     const char *inner = canonical(tn_format(arena, "%s.%s", module, name));
     *out = module_value(c, inner);
     return is_module(inner);
+}
+
+const tn_function *tn_t_libdevice(tn_tcompiler *c, const char *name)
+{
+    return prelude_function(c->module, tn_format(&c->session->arena, "libdevice_%s", name));
 }
 
 bool tn_t_member(tn_tcompiler *c, const tn_ast *at, const char *module, const char *name, tn_py *out)

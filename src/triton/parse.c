@@ -623,12 +623,13 @@ static tn_ast *function(tn_parser *p, const tn_token *start, size_t mark)
     return node;
 }
 
-/* After `@`: do the names end in `jit`, as in triton.jit and triton.jit(…)? */
+/* After `@`: do the names end in `jit`, as in triton.jit and triton.jit(…), or in `extern`, which functions of device libraries have? */
 static bool names_jit(const tn_parser *p, const tn_token *t)
 {
     while (t[0].kind == TN_TOK_NAME && t[1].kind == TN_TOK_DOT)
         t += 2;
-    return t->kind == TN_TOK_NAME && t->size == 3 && memcmp(p->unit->source + t->at, "jit", 3) == 0;
+    const char *name = p->unit->source + t->at;
+    return t->kind == TN_TOK_NAME && ((t->size == 3 && memcmp(name, "jit", 3) == 0) || (t->size == 6 && memcmp(name, "extern", 6) == 0));
 }
 
 /* The line of a kernel's decorator, pushed. */

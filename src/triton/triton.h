@@ -33,7 +33,7 @@ typedef struct tn_triton_options {
     int num_warps, num_stages; /* 0: the configuration's, else 4 and 3; constants of the same name see them */
     int config;                /* which of autotune's configurations; they are numbered from 0 */
     bool debug;                /* device_assert is checked */
-    bool gpu;                  /* inline assembly and the like are allowed */
+    int gpu;                   /* compute capability of the GPU, times 10: inline assembly and the like are allowed; 0: a CPU */
     bool apart;                /* parameters do not overlap in memory */
     bool contract;             /* a product and a sum may be rounded once (tn_kernel.contract) */
 } tn_triton_options;

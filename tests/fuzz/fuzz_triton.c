@@ -45,7 +45,7 @@ static void compile(tn_session *session, const tn_ast_unit *parsed, tn_triton_mo
         const char *name = parsed->functions.at[f]->text;
         const tn_triton_parameter *parameter;
         size_t n, nconfigs, errors = session->errors;
-        tn_triton_options options = {.debug = round == 1, .gpu = round == 1};
+        tn_triton_options options = {.debug = round == 1, .gpu = round == 1 ? 90 : 0};
         tn_triton_kernel kernel;
         if (tn_triton_parameters(module, unit, name, &parameter, &n) != TN_OK) {
             require(session, session->errors > errors);

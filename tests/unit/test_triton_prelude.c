@@ -2,6 +2,7 @@
  * and the functions of libdevice against C's in long double. */
 #include "triton_test.h"
 
+#include <fenv.h>
 #include <limits.h>
 
 #define LIBDEVICE "from triton.language.extra import libdevice\n"
@@ -373,8 +374,10 @@ static void test_refusals(void **state)
         {"    tl.extra.libdevice.tanh(tl.arange(0, 8))\n", "takes fp32 and fp64"},
         {"    tl.extra.libdevice.lgamma(tl.zeros((8,), tl.float64))\n", "takes fp32"},
         {"    tl.extra.libdevice.clz(1.5)\n", "takes integers"},
-        {"    tl.extra.libdevice.j0(1.5)\n", "j0"},
-        {"    tl.extra.libdevice.add_rz(1.5, 1.5)\n", "add_rz"},
+        {"    tl.extra.libdevice.j0(1)\n", "takes fp32 and fp64"},
+        {"    tl.extra.libdevice.add_rz(1, 1.5)\n", "takes fp32 and fp64"},
+        {"    tl.extra.libdevice._fmin(1.5, 1.5)\n", "_fmin"},
+        {"    tl.extra.libdevice.add_up(1.5, 1.5)\n", "add_up"},
         {"    tl._sum_dtype(tl.int8, None)\n", "_sum_dtype"},
     };
     for (size_t i = 0; i < TN_COUNT(cases); i++) {
@@ -616,6 +619,233 @@ static void test_libdevice_more(void **state)
     }
 }
 
+/* ---- rounding otherwise than to nearest: against the processor's own -------------------------------------------------- */
+
+typedef enum operation { ADD, SUB, MUL, DIV, FMA, SQRT, RCP } operation;
+
+/* What the processor rounds so. Everything is volatile, so that nothing is computed before the mode is set. */
+static double rounded(operation op, int mode, bool wide, const double x[3])
+{
+    volatile double a = x[0], b = x[1], c = x[2], r = 0;
+    volatile float fa = (float)a, fb = (float)b, fc = (float)c, one = 1, fr = 0;
+    fesetround(mode);
+    switch (op) {
+    case ADD: wide ? (r = a + b) : (fr = fa + fb); break;
+    case SUB: wide ? (r = a - b) : (fr = fa - fb); break;
+    case MUL: wide ? (r = a * b) : (fr = fa * fb); break;
+    case DIV: wide ? (r = a / b) : (fr = fa / fb); break;
+    case FMA: wide ? (r = fma(a, b, c)) : (fr = fmaf(fa, fb, fc)); break;
+    case SQRT: wide ? (r = sqrt(a)) : (fr = sqrtf(fa)); break;
+    case RCP: wide ? (r = one / a) : (fr = one / fa); break;
+    }
+    fesetround(FE_TONEAREST);
+    return wide ? r : fr;
+}
+
+/* Operands of every size: whole numbers and neighbours of others, whose results are exact or nearly so, the greatest, the least and the special ones. */
+static double operand(uint64_t i, int k, bool wide)
+{
+    static const double special[] = {0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 0x1p-1074, -0x1p-1074, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p-1022, 3,
+                                     -0x1.8p-1073, 0x1p-149, -0x1p-149, 0x1.fffffep127, -0x1.fffffep127, 0x1p-126, 0x1.000002p0, 0x1.0000000000001p0, 0x1p-500, 0x1p600};
+    enum { S = TN_COUNT(special) };
+    uint64_t bits = tn_hash_u64(3 * i + (uint64_t)k + 1), sort = tn_hash_u64(bits + (uint64_t)k) % 8;
+    double part = 1 + (double)(bits >> 12) * 0x1p-52, sign = bits & 1 ? -1 : 1;
+    int e = (int)(bits >> 1 & 0x7ff) - 1074;
+    e = wide ? e : e % 150;
+    double x = sort == 0 ? special[bits % S] : sort == 1 ? sign * (double)(bits >> 60) : sort == 2 ? sign * ldexp(1, e) : sort < 5 ? sign * part : sign * ldexp(part, e);
+    return wide ? x : (double)(float)x;
+}
+
+static void check_rounding(const char *name, operation op, int mode, const char *suffix, int count, bool wide)
+{
+    double in[4][N], out[N];
+    for (uint64_t round = 0; round < 16; round++) {
+        for (uint64_t i = 0; i < N; i++) {
+            double low = operand(round * N + i, 0, wide);
+            for (int k = 0; k < 3; k++)
+                in[k][i] = k == 0 ? low : operand(round * N + i, k, wide);
+            if (round % 4 == 1) /* sums that cancel, or nearly so */
+                in[2][i] = -(wide ? in[0][i] * in[1][i] : (double)((float)in[0][i] * (float)in[1][i]));
+            if (round % 4 == 2) /* quotients and roots that are exact, or nearly so */
+                in[0][i] = op == DIV ? (double)(float)(in[1][i] * (double)((float)in[2][i])) : in[1][i] * in[1][i];
+            for (int k = 0; !wide && k < 3; k++)
+                in[k][i] = (double)(float)in[k][i];
+        }
+        char text[32];
+        snprintf(text, sizeof text, "%s_%s", name, suffix);
+        run_libdevice(text, wide, in, count, out);
+        for (int i = 0; i < N; i++) {
+            double x[3] = {in[0][i], in[1][i], in[2][i]}, expected = rounded(op, mode, wide, x);
+            if (isnan(expected) ? !isnan(out[i]) : out[i] != expected || signbit(out[i]) != signbit(expected))
+                fail_msg("%s(%a, %a, %a) of fp%d: expected %a, found %a", text, x[0], x[1], x[2], wide ? 64 : 32, expected, out[i]);
+        }
+    }
+}
+
+static const struct {
+    const char *suffix;
+    int mode;
+} directions[] = {{"rz", FE_TOWARDZERO}, {"rd", FE_DOWNWARD}, {"ru", FE_UPWARD}};
+
+static void test_libdevice_rounding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        operation op;
+        int count;
+    } operations[] = {{"add", ADD, 2}, {"sub", SUB, 2}, {"mul", MUL, 2}, {"div", DIV, 2}, {"fma", FMA, 3}, {"sqrt", SQRT, 1}, {"rcp", RCP, 1}};
+    for (size_t i = 0; i < TN_COUNT(operations); i++)
+        for (size_t d = 0; d < TN_COUNT(directions); d++)
+            for (int wide = 0; wide < 2; wide++)
+                check_rounding(operations[i].name, operations[i].op, directions[d].mode, directions[d].suffix, operations[i].count, wide);
+}
+
+/* Integers and doubles as narrower numbers. */
+static void test_libdevice_rounded_conversions(void **state)
+{
+    (void)state;
+    int64_t x[N];
+    double d[N];
+    for (int i = 0; i < N; i++) {
+        static const int64_t special[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 1 << 24, (1 << 24) + 1, -(1 << 24) - 1, ((int64_t)1 << 53) + 1, UINT32_MAX};
+        uint64_t bits = tn_hash_u64((uint64_t)i + 99);
+        x[i] = i < (int)TN_COUNT(special) ? special[i] : (int64_t)bits >> (bits & 63);
+        d[i] = operand((uint64_t)i, 0, true);
+    }
+    for (size_t m = 0; m < TN_COUNT(directions); m++) {
+        tn_session *session = new_test_session();
+        const char *s = directions[m].suffix;
+        float f[5 * N];
+        double w[2 * N];
+        char *text = tn_format(&session->arena,
+            "import triton\nimport triton.language as tl\n" LIBDEVICE "@triton.jit\ndef k(x, d, f, w):\n    i = tl.arange(0, %d)\n    v = tl.load(x + i)\n"
+            "    tl.store(f + i, libdevice.int2float_%s(v.to(tl.int32)))\n    tl.store(f + %d + i, libdevice.uint2float_%s(v.to(tl.uint32)))\n"
+            "    tl.store(f + %d + i, libdevice.ll2float_%s(v))\n    tl.store(f + %d + i, libdevice.ull2float_%s(v.to(tl.uint64)))\n"
+            "    tl.store(f + %d + i, libdevice.double2float_%s(tl.load(d + i)))\n"
+            "    tl.store(w + i, libdevice.ll2double_%s(v))\n    tl.store(w + %d + i, libdevice.ull2double_%s(v.to(tl.uint64)))\n",
+            N, s, N, s, 2 * N, s, 3 * N, s, 4 * N, s, s, N, s);
+        given arguments[] = {ARRAY("*i64", x), ARRAY("*f64", d), ARRAY("*f32", f), ARRAY("*f64", w)};
+        must_run(text, (const int64_t[3]){1, 1, 1}, arguments, 4);
+        for (int i = 0; i < N; i++) {
+            volatile int32_t i32 = (int32_t)x[i];
+            volatile uint32_t u32 = (uint32_t)x[i];
+            volatile int64_t i64 = x[i];
+            volatile uint64_t u64 = (uint64_t)x[i];
+            volatile double f64 = d[i];
+            volatile float single[5];
+            volatile double wide[2];
+            fesetround(directions[m].mode);
+            single[0] = (float)i32, single[1] = (float)u32, single[2] = (float)i64, single[3] = (float)u64, single[4] = (float)f64;
+            wide[0] = (double)i64, wide[1] = (double)u64;
+            fesetround(FE_TONEAREST);
+            for (int k = 0; k < 5; k++)
+                if (isnan(single[k]) ? !isnan(f[k * N + i]) : f[k * N + i] != single[k] || signbit(f[k * N + i]) != signbit(single[k]))
+                    fail_msg("conversion %d_%s of %lld, %a: expected %a, found %a", k, s, (long long)x[i], d[i], (double)single[k], (double)f[k * N + i]);
+            for (int k = 0; k < 2; k++)
+                if (w[k * N + i] != wide[k])
+                    fail_msg("conversion to fp64 %d_%s of %lld: expected %a, found %a", k, s, (long long)x[i], wide[k], w[k * N + i]);
+        }
+        free_test_session(session);
+    }
+}
+
+/* ---- Bessel functions -------------------------------------------------------------------------------------------------- */
+
+/* Of imaginary argument: the series, whose terms are all positive. */
+static long double bessel_i(int n, long double x)
+{
+    long double term = n ? x / 2 : 1, sum = 0; /* orders 0 and 1 */
+    for (int k = 1; k < 2000; k++) {
+        sum += term;
+        term *= x * x / 4 / ((long double)k * (k + n));
+    }
+    return sum;
+}
+static long double i0_of(long double x) { return bessel_i(0, x); }
+static long double i1_of(long double x) { return bessel_i(1, x); }
+
+/* The error in parts of the value or, where the function swings, of its swing; the tolerances stand in docs/triton.md. */
+static void check_bessel(const char *name, const char *order, long double (*f)(long double), long double (*of_order)(int, long double), int n, bool wide)
+{
+    tn_session *session = new_test_session();
+    double in[N], out[N];
+    float single[2][N];
+    for (int i = 0; i < N; i++) {
+        in[i] = i < 8 ? (double)i * 0.5 + 6.5 : i % 4 ? sample(i, 0, 40, false) : sample(i, 40, 600, false) + 1;
+        in[i] = fabs(wide ? in[i] : (double)(float)(in[i] > 80 ? in[i] / 8 : in[i]));
+        single[0][i] = (float)in[i];
+    }
+    char *text = tn_format(&session->arena,
+                           "import triton\nimport triton.language as tl\n" LIBDEVICE "@triton.jit\ndef k(o, a):\n    i = tl.arange(0, %d)\n"
+                           "    r = libdevice.%s(%stl.load(a + i))\n    tl.static_assert(r.dtype == tl.float%d)\n    tl.store(o + i, r)\n",
+                           N, name, order, wide ? 64 : 32);
+    given of_wide[] = {ARRAY("*f64", out), ARRAY("*f64", in)}, of_single[] = {ARRAY("*f32", single[1]), ARRAY("*f32", single[0])};
+    must_run(text, (const int64_t[3]){1, 1, 1}, wide ? of_wide : of_single, 2);
+    for (int i = 0; i < N; i++) {
+        long double expected = f ? f(in[i]) : of_order(n, in[i]), found = wide ? out[i] : single[1][i];
+        if (!wide && fabsl(expected) > 3e38L)
+            continue;
+        long double swing = strstr(name, "cyl") || in[i] <= n ? 0 : sqrtl(0.6366L / (long double)in[i]);
+        long double most = (wide ? 4e-15L * (n + 1) : 7e-8L) * fmaxl(fabsl(expected), swing) + (wide ? 1e-320L : 2e-45L);
+        if (found != expected && !(fabsl(found - expected) <= most))
+            fail_msg("%s(%s%.17g) of fp%d: expected %.17Lg, found %.17Lg", name, order, in[i], wide ? 64 : 32, expected, found);
+    }
+    free_test_session(session);
+}
+
+static void test_libdevice_bessel(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        check_bessel("j0", "", j0l, NULL, 0, wide);
+        check_bessel("j1", "", j1l, NULL, 0, wide);
+        check_bessel("y0", "", y0l, NULL, 0, wide);
+        check_bessel("y1", "", y1l, NULL, 0, wide);
+        check_bessel("cyl_bessel_i0", "", i0_of, NULL, 0, wide);
+        check_bessel("cyl_bessel_i1", "", i1_of, NULL, 0, wide);
+        check_bessel("jn", "0, ", NULL, jnl, 0, wide);
+        check_bessel("jn", "3, ", NULL, jnl, 3, wide);
+        check_bessel("jn", "30, ", NULL, jnl, 30, wide);
+        check_bessel("yn", "1, ", NULL, ynl, 1, wide);
+        check_bessel("yn", "4, ", NULL, ynl, 4, wide);
+    }
+}
+
+/* Where the functions end, and orders of each element's own. */
+static void test_libdevice_bessel_edges(void **state)
+{
+    (void)state;
+    static const double x[8] = {0.0, INFINITY, NAN, -2.5, 1e300, -INFINITY, 1e-300, 4};
+    static const char *const names[] = {"j0(x)", "j1(x)", "y0(x)", "y1(x)", "cyl_bessel_i0(x)", "cyl_bessel_i1(x)", "jn(-1, x)", "jn(i, 0 * x + 2.5)", "yn(i, 0 * x + 2.5)"};
+    const double expected[TN_COUNT(names)][8] = {
+        {1, 0, NAN, j0(2.5), j0(1e300), 0, 1, j0(4)},
+        {0, 0, NAN, -j1(2.5), j1(1e300), 0, 5e-301, j1(4)},
+        {-INFINITY, 0, NAN, NAN, y0(1e300), NAN, y0(1e-300), y0(4)},
+        {-INFINITY, 0, NAN, NAN, y1(1e300), NAN, y1(1e-300), y1(4)},
+        {1, INFINITY, NAN, (double)i0_of(2.5), INFINITY, INFINITY, 1, (double)i0_of(4)},
+        {0, INFINITY, NAN, -(double)i1_of(2.5), INFINITY, -INFINITY, 5e-301, (double)i1_of(4)},
+        {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+        {j0(2.5), NAN, NAN, jn(3, 2.5), jn(4, 2.5), NAN, jn(6, 2.5), jn(7, 2.5)},
+        {y0(2.5), NAN, NAN, yn(3, 2.5), yn(4, 2.5), NAN, yn(6, 2.5), yn(7, 2.5)},
+    };
+    for (size_t f = 0; f < TN_COUNT(names); f++) {
+        tn_session *session = new_test_session();
+        double in[8], out[8];
+        memcpy(in, x, sizeof in);
+        char *text = tn_format(&session->arena, "import triton\nimport triton.language as tl\n" LIBDEVICE
+                               "@triton.jit\ndef k(o, a):\n    i = tl.arange(0, 8)\n    x = tl.load(a + i)\n    tl.store(o + i, libdevice.%s)\n", names[f]);
+        given arguments[] = {ARRAY("*f64", out), ARRAY("*f64", in)};
+        must_run(text, (const int64_t[3]){1, 1, 1}, arguments, 2);
+        for (int i = 0; i < 8; i++) {
+            double wanted = expected[f][i];
+            if (isnan(wanted) ? !isnan(out[i]) : out[i] != wanted && !(fabs(out[i] - wanted) <= 1e-14 * fabs(wanted)))
+                fail_msg("%s at %g: expected %.17g, found %.17g", names[f], x[i], wanted, out[i]);
+        }
+        free_test_session(session);
+    }
+}
+
 static void test_libdevice_nextafter(void **state)
 {
     (void)state;
@@ -760,7 +990,9 @@ int main(void)
         cmocka_unit_test(test_libdevice_unary), cmocka_unit_test(test_libdevice_binary),
         cmocka_unit_test(test_libdevice_more),  cmocka_unit_test(test_libdevice_nextafter),
         cmocka_unit_test(test_libdevice_classes), cmocka_unit_test(test_libdevice_integers),
-        cmocka_unit_test(test_libdevice_conversions),
+        cmocka_unit_test(test_libdevice_conversions), cmocka_unit_test(test_libdevice_rounding),
+        cmocka_unit_test(test_libdevice_rounded_conversions), cmocka_unit_test(test_libdevice_bessel),
+        cmocka_unit_test(test_libdevice_bessel_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,10 @@ class name:
         return name(f"{self.path}.{attribute}")
 
     def __call__(self, *arguments, **named):
+        if self.path in ("triton.language.extern", "triton.language.core.extern"):  # a decorator: such functions are called by kernels as those with @triton.jit are
+            from ..runtime import jit
+
+            return jit(*arguments, **named)
         raise RuntimeError(f"{self.path} can only be called in a function with the decorator @triton.jit")
 
 
