@@ -87,7 +87,7 @@ typedef struct tn_ast_unit {
     size_t size;
     int first_line;
     /* Every `def` at top level, also inside if:, try: and with: there. Without a decorator that ends in `jit` it is its name alone: PARAMETERS empty, BLOCK
-     * NULL, no decorators; but if the text is one function and nothing else, it is a kernel whatever decorators say. */
+     * NULL, no decorators, its text by `integer` (the first byte in the source) and `length`, for whoever needs it; but if the text is one function and nothing else, it is a kernel whatever decorators say. */
     TN_VEC(tn_ast *) functions;
     TN_VEC(tn_ast *) assignments; /* top-level NAME = expression, NAME: annotation = expression; those that do not parse are skipped */
     TN_VEC(tn_ast_import) imports;/* also from inside try: and if: blocks at top level */

@@ -186,6 +186,23 @@ static bool unpack(tn_tcompiler *c, const tn_ast *target, const tn_py *value)
     return true;
 }
 
+/* d[key] = v makes a new dict for the name d. */
+static bool assign_entry(tn_tcompiler *c, const char *name, const tn_py *dict, const tn_py *key, const tn_py *value)
+{
+    int at = 0;
+    while (at < dict->n && !tn_t_equal(&dict->at[2 * at], key))
+        at++;
+    tn_py copy = *dict, *items = TN_NEW_ARRAY(&c->session->arena, tn_py, 2 * (size_t)dict->n + 2);
+    if (dict->n)
+        memcpy(items, dict->at, 2 * sizeof *items * (size_t)dict->n);
+    items[2 * at] = *key;
+    items[2 * at + 1] = *value;
+    copy.at = items;
+    copy.n += at == dict->n;
+    tn_t_set(c, name, copy);
+    return true;
+}
+
 /* t[i] = v makes a new tuple for the name t. */
 static bool assign_element(tn_tcompiler *c, const tn_ast *target, const tn_py *value)
 {
@@ -195,6 +212,8 @@ static bool assign_element(tn_tcompiler *c, const tn_ast *target, const tn_py *v
         return tn_t_refuse(c, target, "only an element of a named tuple can be assigned");
     if (!tn_t_expression(c, target->child[0], &tuple))
         return false;
+    if (tuple.kind == TN_PY_DICT && c->constants_only)
+        return tn_t_expression(c, target->child[1], &index) && assign_entry(c, target->child[0]->text, &tuple, &index, value);
     if (tuple.kind != TN_PY_TUPLE)
         return tn_t_refuse(c, target, "elements of %s cannot be assigned: tensors never change; make a new one with tl.where", tn_t_describe(c, &tuple));
     if (!tn_t_expression(c, target->child[1], &index) || !tn_t_constant_int(c, target->child[1], &index, "the index of a tuple", &i))
@@ -876,8 +895,6 @@ static bool for_loop(tn_tcompiler *c, const tn_ast *node, const tn_py *range)
         return tn_t_error(c, node->child[0], "a range gives one number at a time, which one name takes");
     if (c->scalars_only)
         return tn_t_refuse(c, node, "a combine function computes with scalars alone: it has no loops but tl.static_range");
-    if (c->constants_only)
-        return tn_t_refuse(c, node, "loops stand in kernels");
     tn_t_at(c, node->child[1]);
     for (int i = 0; i < 3; i++)
         if (!loop_bound(c, node->child[1], &range->at[i], &l.dtype, &bound[i]))
@@ -904,7 +921,7 @@ static bool statement_for(tn_tcompiler *c, const tn_ast *node, const task *rest,
         return tn_t_refuse(c, node->child[3], "`else` of a loop is not part of the kernel language");
     if (!tn_t_expression(c, node->child[1], &iterable))
         return false;
-    if (iterable.kind == TN_PY_RANGE && !iterable.unrolled)
+    if (iterable.kind == TN_PY_RANGE && !iterable.unrolled && !c->constants_only)
         return for_loop(c, node, &iterable);
     if (iterable.kind == TN_PY_TENSOR)
         return tn_t_error(c, node->child[1], "a for statement runs over range, tl.range, tl.static_range or a tuple, found %s", tn_t_describe(c, &iterable));
@@ -961,9 +978,31 @@ static bool refused_statement(tn_tcompiler *c, const tn_ast *node)
     return tn_t_refuse(c, node, "`%s` is not part of the kernel language%s", name, hint);
 }
 
+/* NAME.append(value), NAME.extend(values): of lists that host code makes. *is: it is such. */
+static bool list_method(tn_tcompiler *c, const tn_ast *call, bool *is)
+{
+    const tn_ast *callee = call->kind == TN_AST_CALL ? call->child[0] : NULL;
+    tn_py list, value, both;
+    *is = c->constants_only && callee && callee->kind == TN_AST_ATTRIBUTE && callee->child[0]->kind == TN_AST_NAME && call->nchildren == 2 &&
+          (strcmp(callee->text, "append") == 0 || strcmp(callee->text, "extend") == 0);
+    if (!*is)
+        return true;
+    if (!tn_t_expression(c, callee->child[0], &list) || !tn_t_expression(c, call->child[1], &value))
+        return false;
+    if (list.kind != TN_PY_TUPLE)
+        return tn_t_error(c, callee, "%s has no %s", tn_t_describe(c, &list), callee->text);
+    if (strcmp(callee->text, "append") == 0)
+        value = tn_t_tuple(c, &value, 1);
+    if (!tn_t_operator(c, call, TN_AST_ADD, &list, &value, &both))
+        return false;
+    tn_t_set(c, callee->child[0]->text, both);
+    return true;
+}
+
 static bool simple_statement(tn_tcompiler *c, const tn_ast *node)
 {
     tn_py unused;
+    bool done;
     switch (node->kind) {
     case TN_AST_ASSIGN:
         return statement_assign(c, node);
@@ -972,7 +1011,7 @@ static bool simple_statement(tn_tcompiler *c, const tn_ast *node)
     case TN_AST_ANNOTATED:
         return statement_annotated(c, node);
     case TN_AST_EXPRESSION: /* a string is a comment */
-        return node->child[0]->kind == TN_AST_STRING || tn_t_expression(c, node->child[0], &unused);
+        return node->child[0]->kind == TN_AST_STRING || (list_method(c, node->child[0], &done) && (done || tn_t_expression(c, node->child[0], &unused)));
     case TN_AST_WHILE:
         return statement_while(c, node);
     case TN_AST_ASSERT:
@@ -996,6 +1035,28 @@ static bool next_iteration(tn_tcompiler *c, const task *t, task *next)
     task rest = *t;
     rest.at++;
     *next = (task){.node = t->node->child[2], .then = keep(c, &rest)};
+    return true;
+}
+
+/* A loop of host code, one iteration after the other; *next: what comes then. */
+static bool host_while(tn_tcompiler *c, const tn_ast *node, const task *rest, task *next)
+{
+    tn_py condition;
+    bool truth;
+    if (!tn_t_expression(c, node->child[0], &condition) || !tn_t_truth(c, node->child[0], &condition, &truth))
+        return false;
+    *next = truth ? (task){.node = node->child[1], .then = keep(c, &(task){.node = node, .then = rest})} : *rest;
+    return true;
+}
+
+/* `break` and `continue` of host code: what comes then. */
+static bool leave(tn_tcompiler *c, const tn_ast *node, const task *rest, task *next)
+{
+    while (rest && !rest->unrolled && rest->node->kind != TN_AST_WHILE)
+        rest = rest->then;
+    if (!rest)
+        return tn_t_error(c, node, "`%s` outside a loop", node->kind == TN_AST_BREAK ? "break" : "continue");
+    *next = node->kind == TN_AST_CONTINUE ? *rest : rest->then ? *rest->then : (task){0};
     return true;
 }
 
@@ -1035,6 +1096,15 @@ static bool run(tn_tcompiler *c, const task *first, bool open, outcome *out)
                 return false;
             t = *next;
             break;
+        case TN_AST_WHILE:
+        case TN_AST_BREAK:
+        case TN_AST_CONTINUE:
+            if (c->constants_only) {
+                if (!(node->kind == TN_AST_WHILE ? host_while : leave)(c, node, keep(c, &t), &t))
+                    return false;
+                break;
+            }
+            /* fall through */
         default:
             if (!simple_statement(c, node))
                 return false;
@@ -1122,11 +1192,10 @@ static void call_chain(tn_text *text, const tn_frame *f, const tn_function *func
 static bool check_call(tn_tcompiler *c, const tn_ast *at, const tn_function *function)
 {
     const tn_ast *node = function->node;
-    if (node->kind == TN_AST_FUNCTION && !node->child[1])
-        return c->constants_only ? tn_t_error(c, at, "%s is a function of the host, which is not run here: give the kernel's constants yourself, or name the "
-                                                     "configurations in the decorator or a list of the file", function->name)
-                                 : tn_t_error(c, at, "%s is no @triton.jit function: kernels call such alone", function->name);
-    if (c->constants_only && node->kind == TN_AST_FUNCTION)
+    bool host = node->kind == TN_AST_FUNCTION && (function->host || !node->child[1]);
+    if (host && !c->constants_only)
+        return tn_t_error(c, at, "%s is no @triton.jit function: kernels call such alone", function->name);
+    if (c->constants_only && node->kind == TN_AST_FUNCTION && !host)
         return tn_t_error(c, at, "%s is a @triton.jit function: it runs in kernels, not in decorators and default values", function->name);
     if (is_running(c->frame, function)) {
         tn_text chain = {.arena = &c->session->arena};
@@ -1152,6 +1221,8 @@ static bool bind_parameters(binding *b, const tn_py *arguments, int n, const cha
 bool tn_t_call(tn_tcompiler *c, const tn_ast *at, const tn_function *function, const tn_py *arguments, int n, const char *const *keywords, const tn_py *values,
                int nkeywords, tn_py *out)
 {
+    if (c->constants_only && function->node->kind == TN_AST_FUNCTION && !tn_t_is_jit(function) && !(function = tn_t_host_function(c, function)))
+        return false;
     const tn_ast *node = function->node, *parameters = node->child[0];
     size_t count = (size_t)parameters->nchildren + 1;
     binding b = {.c = c, .at = at, .function = function, .parameters = parameters};

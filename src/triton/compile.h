@@ -85,6 +85,7 @@ struct tn_function {
     const tn_ast_unit *unit;
     int unit_number;
     const char *name;
+    bool host;               /* without @triton.jit: decorators may call it, kernels may not */
 };
 
 typedef struct tn_tcompiler {

@@ -524,12 +524,40 @@ static bool cast_call(tn_tcompiler *c, const tn_ast *at, const tn_py *callee, co
     return tn_t_builtin_call(c, at, cast, &arguments[0], callee, 1, NULL, NULL, 0, out);
 }
 
+/* dict(), dict(other), dict(NAME=value, …) */
+static bool dict_call(tn_tcompiler *c, const tn_ast *at, const tn_py *arguments, int n, const char *const *keywords, const tn_py *values, int nkeywords, tn_py *out)
+{
+    py_list items = {0};
+    if (n > 1 || (n == 1 && arguments[0].kind != TN_PY_DICT))
+        return tn_t_error(c, at, "dict(…) takes a dict, and NAME=value");
+    for (int i = 0; n && i < 2 * arguments[0].n; i++)
+        TN_PUSH(&c->session->arena, &items, arguments[0].at[i]);
+    for (int i = 0; i < nkeywords; i++) {
+        tn_py key = tn_t_string_value(c, keywords[i], strlen(keywords[i]));
+        size_t k = 0;
+        while (k < items.len && !tn_t_equal(&items.at[k], &key))
+            k += 2;
+        if (k == items.len) {
+            TN_PUSH(&c->session->arena, &items, key);
+            TN_PUSH(&c->session->arena, &items, values[i]);
+        } else {
+            items.at[k + 1] = values[i];
+        }
+    }
+    *out = tn_t_tuple(c, items.at, (int)items.len);
+    out->kind = TN_PY_DICT;
+    out->n /= 2;
+    return true;
+}
+
 bool tn_t_apply_call(tn_tcompiler *c, const tn_ast *at, const tn_py *callee, const tn_py *arguments, int n, const char *const *keywords, const tn_py *values,
                      int nkeywords, tn_py *out)
 {
     py_list all = {0};
     switch (callee->kind) {
     case TN_PY_BUILTIN:
+        if (strcmp(callee->builtin->name, "dict") == 0) /* the one whose keywords are any */
+            return dict_call(c, at, arguments, n, keywords, values, nkeywords, out);
         return tn_t_builtin_call(c, at, callee->builtin, callee->self, arguments, n, keywords, values, nkeywords, out);
     case TN_PY_FUNCTION:
     case TN_PY_LAMBDA:

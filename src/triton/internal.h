@@ -7,6 +7,7 @@
 #define TN_TRITON_LANGUAGE "triton.language"
 #define TN_TRITON_LIBDEVICE "triton.language.extra.libdevice"
 #define TN_TRITON_CUDA "triton.language.extra.cuda"
+#define TN_TRITON_TARGET "triton.runtime.target" /* what driver.active.get_current_target() gives host code */
 /* Numbers of units that no caller added: prelude.tl, and a literal that stands alone. In both a name means what it means with the usual imports. */
 enum { TN_T_PRELUDE = -1, TN_T_LITERAL = -2 };
 
@@ -43,6 +44,8 @@ void tn_t_at(tn_tcompiler *c, const tn_ast *at); /* operations made from now on 
 /* ---- module.c ---- */
 tn_session *tn_triton_session(const tn_triton_module *module);
 const tn_function *tn_t_unit_function(tn_triton_module *module, int unit, const char *name); /* NULL: none; jit or not */
+/* A function of the host, read in whole when it is first called: it may be what makes autotune's configurations. NULL after a report. */
+const tn_function *tn_t_host_function(tn_tcompiler *c, const tn_function *function);
 bool tn_t_is_jit(const tn_function *function);
 bool tn_t_is_constexpr(const tn_ast *annotation); /* tl.constexpr */
 const tn_function *tn_t_libdevice(tn_tcompiler *c, const char *name); /* a function of libdevice; NULL: none */

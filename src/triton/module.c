@@ -17,6 +17,7 @@ typedef struct unit {
     tn_map bound;       /* name -> tn_py that tn_triton_bind gave, literal or function */
     tn_map globals;     /* ANNOTATED or ASSIGN node -> global */
     tn_map functions;   /* FUNCTION node -> tn_function; of the prelude: name -> tn_function, found or not */
+    tn_map host;        /* FUNCTION node of the host -> tn_function that was read in whole */
 } unit;
 struct tn_triton_module {
     tn_session *session;
@@ -41,7 +42,7 @@ static unit *new_unit(tn_triton_module *module, tn_ast_unit *ast, int number)
     unit *u = TN_NEW(arena, unit);
     *u = (unit){.ast = ast, .number = number};
     u->place = (tn_function){.unit = ast, .unit_number = number, .name = ast->file};
-    u->bound.arena = u->globals.arena = u->functions.arena = arena;
+    u->bound.arena = u->globals.arena = u->functions.arena = u->host.arena = arena;
     return u;
 }
 
@@ -144,6 +145,30 @@ static const tn_function *prelude_function(tn_triton_module *module, const char 
 {
     unit *u = prelude_of(module);
     return u ? function_of(module, u, name) : NULL;
+}
+
+const tn_function *tn_t_host_function(tn_tcompiler *c, const tn_function *function)
+{
+    unit *u = unit_of(c->module, function->unit_number);
+    const tn_ast *node = function->node;
+    tn_ast_unit *ast;
+    void **cell = u ? tn_map_at(&u->host, TN_KEY(node)) : NULL;
+    if (!cell)
+        return NULL;
+    if (*cell)
+        return *cell;
+    if (tn_ast_parse(c->session, u->ast->file, node->line, u->ast->source + (size_t)node->integer, node->length, &ast) != TN_OK)
+        return NULL;
+    tn_function *found = TN_NEW(&c->session->arena, tn_function);
+    *found = *function;
+    found->unit = ast;
+    found->host = true;
+    for (size_t i = 0; i < ast->functions.len; i++)
+        if (ast->functions.at[i]->child[1]) {
+            found->node = ast->functions.at[i];
+            *cell = found;
+        }
+    return *cell;
 }
 
 bool tn_t_is_jit(const tn_function *function) { return function->node->child[1] != NULL; }
@@ -279,6 +304,7 @@ static bool is_module(const char *name)
     static const char *const modules[] = {
         "tenon", "triton", TN_TRITON_LANGUAGE, TN_TRITON_LIBDEVICE, "triton.language.extra", TN_TRITON_CUDA, "triton.language.extra.hip",
         "triton.language.extra.intel", "triton.language.math", "triton.language.core", "triton.language.standard", "triton.language.random", "triton.runtime",
+        "triton.runtime.driver", "triton.runtime.driver.active", TN_TRITON_TARGET, "itertools",
         /* classes, which isinstance and annotations name */
         "triton.language.tensor", "triton.language.tuple", "triton.language.block_pointer", "triton.language.tensor_descriptor",
     };
@@ -311,6 +337,10 @@ static bool member(tn_tcompiler *c, const char *module, const char *name, tn_py 
     }
     if (tn_t_constant_member(module, name, out, refused))
         return true;
+    if (strcmp(module, TN_TRITON_TARGET) == 0 && strcmp(name, "backend") == 0) { /* what configurations are written for, if not for AMD's GPUs */
+        *out = tn_t_string_value(c, "cuda", 4);
+        return true;
+    }
     if (strcmp(module, TN_TRITON_LIBDEVICE) == 0)
         function = name[0] == '_' ? NULL : tn_t_libdevice(c, name);
     else if (strcmp(module, TN_TRITON_CUDA) == 0)
@@ -606,7 +636,7 @@ tn_status tn_triton_parameters(tn_triton_module *module, int number, const char 
         const tn_ast *p = parameters->child[i], *annotation = p->nchildren ? p->child[0] : NULL;
         list[i] = (tn_triton_parameter){.name = p->text, .constexpr = tn_t_is_constexpr(annotation), .type = annotated_type(annotation)};
         list[i].do_not_specialize = listed(function, "do_not_specialize", p->text, i);
-        list[i].optional = (p->nchildren > 1 && p->child[1]) || (guessed && has_key(&heuristics, p->text)) ||
+        list[i].optional = (p->nchildren > 1 && p->child[1]) || (!tuned && list[i].constexpr) /* compiling will say why */ || (guessed && has_key(&heuristics, p->text)) ||
                            (tuned && configs.n && has_key(&configs.at[0].at[0], p->text));
     }
     *out = list;

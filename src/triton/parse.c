@@ -645,9 +645,13 @@ static bool decorator(tn_parser *p)
     return true;
 }
 
-/* What a function that is no kernel leaves: its name. */
+/* What a function that is no kernel leaves: its name, and where its text stands, from the beginning of the line of its `def` on. */
 static bool host_function(tn_parser *p, const tn_token *start)
 {
+    const tn_token *def = p->t;
+    size_t first = def->at;
+    while (first > 0 && (p->unit->source[first - 1] == ' ' || p->unit->source[first - 1] == '\t'))
+        first--;
     p->t++;
     tn_parser name = *p;
     name.quiet = true;
@@ -658,6 +662,11 @@ static bool host_function(tn_parser *p, const tn_token *start)
     if (node)
         TN_PUSH(&p->session->arena, &p->unit->functions, node);
     skip_compound(p);
+    if (node) {
+        node->integer = first;
+        node->length = p->t->at - first;
+        node->line = def->line;
+    }
     return readable(p);
 }
 

@@ -314,6 +314,92 @@ static bool py_config(tn_tcompiler *c, const tn_call *call, tn_py *out)
     return true;
 }
 
+static bool py_none(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    (void)c, (void)call;
+    return give(out, tn_py_none());
+}
+
+static bool py_current_target(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    (void)call;
+    return give(out, (tn_py){.kind = TN_PY_MODULE, .text = tn_intern_z(c->session, TN_TRITON_TARGET)});
+}
+
+/* ---- several collections at once: for the host code that makes configurations -------------------------------------------- */
+
+enum { MOST_COLLECTIONS = 16, MOST_COMBINATIONS = 1 << 16 };
+
+typedef struct collections {
+    const tn_py *items[MOST_COLLECTIONS];
+    int length[MOST_COLLECTIONS], n;
+} collections;
+
+static bool take_collections(tn_tcompiler *c, const tn_call *call, const char *what, collections *out)
+{
+    const tn_py *all = &call->argument[0];
+    out->n = all->n;
+    if (all->n > MOST_COLLECTIONS)
+        return tn_t_refuse(c, call->node, "%s of %d collections; %d is the most", what, all->n, MOST_COLLECTIONS);
+    for (int i = 0; i < all->n; i++)
+        if (!tn_t_iterate(c, call->node, &all->at[i], &out->items[i], &out->length[i]))
+            return false;
+    return true;
+}
+
+/* `count` tuples; one at `at` has element place(at, i) of collection i. */
+static bool give_tuples(tn_tcompiler *c, const tn_call *call, const collections *from, int64_t count, bool combine, tn_py *out)
+{
+    tn_py row[MOST_COLLECTIONS], *all;
+    if (count > MOST_COMBINATIONS)
+        return tn_t_refuse(c, call->node, "%lld combinations; %d is the most", (long long)count, MOST_COMBINATIONS);
+    all = TN_NEW_ARRAY(&c->session->arena, tn_py, (size_t)count + 1);
+    for (int64_t at = 0; at < count; at++) {
+        int64_t rest = at; /* the last collection goes fastest */
+        for (int i = from->n; i-- > 0; rest = combine ? rest / from->length[i] : rest)
+            row[i] = from->items[i][combine ? rest % from->length[i] : rest];
+        all[at] = tn_t_tuple(c, row, from->n);
+    }
+    return give(out, tn_t_tuple(c, all, (int)count));
+}
+
+static bool py_zip(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    collections all;
+    if (!take_collections(c, call, "zip", &all))
+        return false;
+    int64_t count = all.n ? all.length[0] : 0;
+    for (int i = 1; i < all.n; i++)
+        count = tn_min(count, all.length[i]);
+    return give_tuples(c, call, &all, count, false, out);
+}
+
+static bool py_product(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    collections all;
+    int64_t count = 1;
+    if (!take_collections(c, call, "product", &all))
+        return false;
+    for (int i = 0; i < all.n && count <= MOST_COMBINATIONS; i++)
+        count *= all.length[i];
+    for (int i = 0; i < all.n; i++)
+        count = all.length[i] ? count : 0;
+    return give_tuples(c, call, &all, count, true, out);
+}
+
+static bool py_enumerate(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    const tn_py *items;
+    int64_t start;
+    int n;
+    if (!tn_t_iterate(c, call->node, &call->argument[0], &items, &n) || !tn_t_constant_int(c, call->node, &call->argument[1], "the start of enumerate", &start))
+        return false;
+    tn_py *all = TN_NEW_ARRAY(&c->session->arena, tn_py, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        all[i] = tn_t_tuple(c, (tn_py[]){tn_py_int((__int128)start + i), items[i]}, 2);
+    return give(out, tn_t_tuple(c, all, n));
+}
+
 static const tn_builtin table[] = {
 #define ANYWHERE (TN_T_CONSTANT | TN_T_SCALAR)
     {"python", "range", "start, stop=None, step=None", ANYWHERE, py_range},
@@ -327,6 +413,11 @@ static const tn_builtin table[] = {
     {"python", "len", "x", ANYWHERE, py_len},
     {"python", "tuple", "items=()", ANYWHERE, py_tuple},
     {"python", "list", "items=()", ANYWHERE, py_tuple},
+    {"python", "dict", "", ANYWHERE, py_none}, /* expr.c calls it */
+    {"python", "zip", "*collections", ANYWHERE, py_zip},
+    {"python", "enumerate", "items, start=0", ANYWHERE, py_enumerate},
+    {"itertools", "product", "*collections", ANYWHERE, py_product},
+    {"triton.runtime.driver.active", "get_current_target", "", TN_T_CONSTANT, py_current_target},
     {"python", "print", "*values", 0, py_print},
     {"python", "isinstance", "value, type", ANYWHERE, py_isinstance},
     {"python", "getattr", "value, name, default=None", ANYWHERE, py_getattr},

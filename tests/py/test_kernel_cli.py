@@ -102,6 +102,19 @@ def test_configurations(tmp_path):
         kernel("tuned", *args(out="i32[128]", n=128), "--config", config, "--grid", 128 // block, "--save", tmp_path)
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), [block] * 128)
     assert "it has 2" in kernel("tuned", *args(out="i32[128]", n=128), "--config=2", code=USAGE).stderr
+
+
+def test_configurations_that_a_function_makes(tmp_path):
+    file = KERNELS.parent / "configurations.py"
+    wanted = [(32, 0), (32, 1), (64, 0), (64, 1), (64, 2), (256, 9), (256, 9), (512, 9), (512, 9), (16, 1), (16, 2), (32, 1), (32, 2), (8, 8)]
+    for i, (block, n) in enumerate(wanted):
+        kernel("fill", *args(x="i32[1024]", n=1024), "--config", i, "--grid", 1, "--save", tmp_path, file=file)
+        np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.where(np.arange(1024) < block, np.arange(1024) + n, 0))
+    assert "it has 14" in kernel("fill", *args(x="i32[1024]", n=1024), "--config=14", code=USAGE, file=file).stderr
+    line = 1 + file.read_text().splitlines().index("        if block <= torch.cuda.get_device_properties(0).multi_processor_count:")
+    done = kernel("by_machine", *args(x="i32[64]", n=64), "--grid", 1, code=AT_FAULT, file=file)
+    assert f"configurations.py:{line}:21: error: torch is a module of the host program" in done.stderr, done.stderr
+    kernel("by_machine", *args(x="i32[64]", n=64), "--const", "BLOCK=64", "--grid", 1, file=file)
     kernel("tuned", *args(out="i32[128]", n=128), "--const", "BLOCK=16", "--save", tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy")[:17], [16] * 16 + [0])
 
