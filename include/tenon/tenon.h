@@ -102,7 +102,7 @@ void tn_session_progress(tn_session *session, void (*progress)(void *context, co
 
 /* One message. Pointers are valid until the session's diagnostics are cleared. */
 typedef struct tn_diagnostic {
-    int severity;     /* 0 note, 1 warning, 2 error */
+    int severity;     /* 0 note, 1 warning, 2 error, 3 what a kernel prints while it is compiled (tl.static_print) */
     tn_status status; /* of an error */
     const char *file; /* NULL: none */
     int line, column; /* 0: none */

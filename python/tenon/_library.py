@@ -23,6 +23,8 @@ class Diagnostic(Structure):
     def text(self):
         place = ":".join([part for part in ((self.file or b"").decode(errors="replace"), str(self.line) if self.line else "",
                                             str(self.column) if self.column else "") if part])
+        if self.severity == 3:
+            return (self.message or b"").decode(errors="replace")
         return f"{place + ': ' if place else ''}{('note', 'warning', 'error')[self.severity]}: {(self.message or b'').decode(errors='replace')}"
 
 

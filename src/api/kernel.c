@@ -61,6 +61,8 @@ static tn_status pass_on(void *argument)
         const tn_diag *d = &p->from->diags.at[i];
         if (d->severity == TN_ERROR)
             tn_error(p->to, d->status, d->loc, "%s", d->message);
+        else if (d->severity == TN_PRINT)
+            tn_said(p->to, d->loc, d->message);
         else
             (d->severity == TN_WARNING ? tn_warning : tn_note)(p->to, d->loc, "%s", d->message);
     }

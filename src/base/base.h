@@ -103,7 +103,7 @@ typedef struct tn_loc {
     const char *node; /* name of a model's node; NULL: none */
 } tn_loc;
 
-typedef enum tn_severity { TN_NOTE, TN_WARNING, TN_ERROR } tn_severity;
+typedef enum tn_severity { TN_NOTE, TN_WARNING, TN_ERROR, TN_PRINT /* what the user's text prints while it is compiled */ } tn_severity;
 
 typedef struct tn_diag {
     tn_severity severity;
@@ -134,6 +134,7 @@ const char *tn_intern_z(tn_session *session, const char *text);
 tn_status tn_error(tn_session *session, tn_status status, tn_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void tn_warning(tn_session *session, tn_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tn_said(tn_session *session, tn_loc loc, const char *text); /* a TN_PRINT */
 void tn_note(tn_session *session, tn_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* "file:line:column: error: node 'x': message" (absent parts left out), one a line. */
 void tn_print_diags(const tn_session *session, FILE *to);

@@ -71,6 +71,12 @@ void tn_note(tn_session *session, tn_loc loc, const char *format, ...)
     va_end(args);
 }
 
+void tn_said(tn_session *session, tn_loc loc, const char *text)
+{
+    if (has_room(session))
+        TN_PUSH(&session->arena, &session->diags, (tn_diag){TN_PRINT, TN_OK, loc, tn_strdup(&session->arena, text)});
+}
+
 /* Names come from files that may be hostile: no control character reaches a terminal. */
 static void print_safely(FILE *to, const char *text)
 {
@@ -86,6 +92,11 @@ static void print_safely(FILE *to, const char *text)
 static void print_diag(const tn_diag *diag, FILE *to)
 {
     static const char *const severities[] = {"note", "warning", "error"};
+    if (diag->severity == TN_PRINT) {
+        print_safely(to, diag->message);
+        fputc('\n', to);
+        return;
+    }
     if (diag->loc.file) {
         print_safely(to, diag->loc.file);
         if (diag->loc.line > 0)

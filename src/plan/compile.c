@@ -184,6 +184,8 @@ static tn_status finish_batch(tn_exec *exec, batch *b)
         const tn_diag *d = &b->session.diags.at[i];
         if (d->severity == TN_ERROR)
             tn_error(exec->session, d->status, d->loc, "%s", d->message);
+        else if (d->severity == TN_PRINT)
+            tn_said(exec->session, d->loc, d->message);
         else if (d->severity == TN_NOTE)
             tn_note(exec->session, d->loc, "%s", d->message);
         else

@@ -55,6 +55,9 @@ static const struct {
     {"fp8e4b8", "fp8e4b8 is a format of AMD's gfx942 alone; use float8e4nv"},
     {"fp8e5b16", "fp8e5b16 is a format of AMD's gfx942 alone; use float8e5"},
     {"fp8e4b15", "fp8e4b15 is a format of old GPUs that Triton has deprecated; use float8e4nv"},
+    {"void", "no value in a kernel has this type"},
+    {"slice", "a tensor is subscripted by None and `:`"},
+    {"constexpr_type", "tl.constexpr is what annotates a constant"},
     {"async_task", "warp specialisation is chosen by the schedule, not by the kernel"},
 };
 
@@ -357,6 +360,18 @@ bool tn_bi_dtype(tn_tcompiler *c, const tn_call *call, tn_py *out)
     return dtype != TN_NO_DTYPE || tn_t_error(c, call->node, "there is no type '%s'", name ? name : "None");
 }
 
+bool tn_bi_get_int_dtype(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    static const tn_dtype types[2][4] = {{TN_U8, TN_U16, TN_U32, TN_U64}, {TN_I8, TN_I16, TN_I32, TN_I64}};
+    int64_t bits;
+    bool is_signed;
+    if (!tn_t_constant_int(c, call->node, &call->argument[0], "bitwidth", &bits) || !tn_t_constant_bool(c, call->node, &call->argument[1], "signed", &is_signed))
+        return false;
+    int at = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
+    *out = tn_py_dtype(bits == 1 ? TN_BOOL : types[is_signed][at]);
+    return bits == 1 || bits == 8 << at || tn_t_error(c, call->node, "there is no integer type of %lld bits", (long long)bits);
+}
+
 /* A question about a type. t: the element's. */
 #define QUESTION(function, answer)                                                                                                     \
     bool function(tn_tcompiler *c, const tn_call *call, tn_py *out)                                                                    \
@@ -388,10 +403,25 @@ QUESTION(tn_bi_is_bf16, d == TN_BF16)
 QUESTION(tn_bi_is_fp32, d == TN_F32)
 QUESTION(tn_bi_is_fp64, d == TN_F64)
 QUESTION(tn_bi_is_fp8, d == TN_F8E4M3 || d == TN_F8E5M2)
+QUESTION(tn_bi_is_never, false)
 QUESTION(tn_bi_is_fp8e4nv, d == TN_F8E4M3)
 QUESTION(tn_bi_is_fp8e5, d == TN_F8E5M2)
 QUESTION(tn_bi_is_ptr, t->pointer && !t->rank)
 QUESTION(tn_bi_is_block, t->rank > 0)
+
+/* Of an integer type; sign: the least. */
+static bool bound_of_type(tn_tcompiler *c, const tn_call *call, bool least, tn_py *out)
+{
+    const tn_ttype *t = &call->argument[0].type;
+    if (t->pointer || !is_integer(t->dtype))
+        return tn_t_error(c, call->node, "%s has no greatest and least integer", tn_t_describe(c, &call->argument[0]));
+    int bits = t->dtype == TN_BOOL ? 1 : tn_dtype_bits(t->dtype) - is_signed(t->dtype);
+    *out = tn_py_int(!least ? ((__int128)1 << bits) - 1 : is_signed(t->dtype) ? -((__int128)1 << bits) : 0);
+    return true;
+}
+
+bool tn_bi_int_max(tn_tcompiler *c, const tn_call *call, tn_py *out) { return bound_of_type(c, call, false, out); }
+bool tn_bi_int_min(tn_tcompiler *c, const tn_call *call, tn_py *out) { return bound_of_type(c, call, true, out); }
 
 /* ---- attributes ------------------------------------------------------------------------------------------------------ */
 
@@ -446,6 +476,8 @@ static void type_attribute(tn_tcompiler *c, const tn_py *self, attribute *a)
         a->value = tn_py_int(tn_t_elements(t));
     } else if (is(a, "primitive_bitwidth")) {
         a->value = tn_py_int(bits_of(t));
+    } else if (is(a, "nbytes") && t->rank) {
+        a->value = tn_py_int(tn_t_elements(t) * ((bits_of(t) + 7) / 8));
     } else if (is(a, "itemsize")) {
         a->value = tn_py_int((bits_of(t) + 7) / 8);
     } else if (is(a, "int_bitwidth") && is_integer(t->dtype)) {

@@ -9,7 +9,7 @@ static bool nothing(tn_py *out)
 
 /* ---- when the kernel is compiled ------------------------------------------------------------------------------------- */
 
-/* A note of the session: who compiles decides where it goes. */
+/* A diagnostic of the session: who compiles decides where it goes. */
 bool tn_bi_static_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {
     tn_text text = {.arena = &c->session->arena};
@@ -20,7 +20,7 @@ bool tn_bi_static_print(tn_tcompiler *c, const tn_call *call, tn_py *out)
             tn_t_text_constant(c, &text, separator, false);
         tn_t_text_constant(c, &text, &values->at[i], false);
     }
-    tn_note(c->session, c->b.loc, "%s", text.at);
+    tn_said(c->session, c->b.loc, text.at);
     return nothing(out);
 }
 
@@ -86,6 +86,14 @@ bool tn_bi_debug_barrier(tn_tcompiler *c, const tn_call *call, tn_py *out)
 }
 
 /* ---- hints ----------------------------------------------------------------------------------------------------------- */
+
+/* Of a while: the hint with it changes nothing here. */
+bool tn_bi_condition(tn_tcompiler *c, const tn_call *call, tn_py *out)
+{
+    bool hint;
+    *out = call->argument[0];
+    return tn_t_constant_bool(c, call->node, &call->argument[1], "disable_licm", &hint);
+}
 
 bool tn_bi_assume(tn_tcompiler *c, const tn_call *call, tn_py *out)
 {

@@ -428,6 +428,7 @@ static const tn_builtin table[] = {
     {TN_TRITON_LANGUAGE, "range",
      "arg1, arg2=None, step=None, num_stages=None, loop_unroll_factor=None, disallow_acc_multi_buffer=False, flatten=False, warp_specialize=False, disable_licm=False", ANYWHERE,
      py_range},
+    {TN_TRITON_LANGUAGE, "tuple", "args=()", ANYWHERE, py_tuple},
     {TN_TRITON_LANGUAGE, "static_range", "arg1, arg2=None, step=None", ANYWHERE, py_static_range},
 #undef ANYWHERE
 };

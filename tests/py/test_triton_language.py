@@ -184,3 +184,68 @@ def test_bools_are_packed_bit_by_bit():
     x, out = np.zeros(128, np.float32), np.zeros(128, bool)
     tile = flags.warmup(x, out, BLOCK=128, machine="sm_80").asm["tile"]
     assert tile.count("= asm") == 1 and "32 x u32" in tile
+
+
+# ---- small parts ------------------------------------------------------------------------------------------------------------------------
+
+# triton.language.__all__ of Triton 3.6, less what docs/triton.md says is refused.
+LANGUAGE = """PropagateNan TRITON_MAX_TENSOR_NUMEL load_tensor_descriptor store_tensor_descriptor make_tensor_descriptor tensor_descriptor abs add advance arange argmax
+argmin associative_scan assume atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor bfloat16 bitonic_merge block_type broadcast
+broadcast_to cat cast cdiv ceil clamp condition constexpr cos cumprod cumsum debug_barrier device_assert device_print div_rn dot dot_scaled dtype erf exp exp2 expand_dims
+extra fdiv flip float16 float32 float64 float8e4nv float8e5 floor fma full gather histogram inline_asm_elementwise interleave int1 int16 int32 int64 int8 join load log log2
+make_block_ptr map_elementwise math max max_constancy max_contiguous maximum min minimum mul multiple_of num_programs pair_uniform_to_normal permute philox philox_impl
+pi32_t pointer_type program_id rand rand4x randint randint4x randn randn4x range ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn
+static_assert static_print static_range store sub sum swizzle2d target_info tensor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view where xor_sum
+zeros zeros_like""".split()
+REFUSED = ["const", "constexpr_type", "float8e4b15", "float8e4b8", "float8e5b16", "slice", "void"]
+
+
+@triton.jit
+def has(out, NAMES: tl.constexpr):
+    for name in tl.static_range(len(NAMES)):
+        tl.store(out + name, hasattr(tl, NAMES[name]))
+
+
+def test_names():
+    names = LANGUAGE + REFUSED
+    assert len(names) == 140
+    out = np.zeros(len(names), np.int32)
+    has[(1,)](out, tuple(names))
+    assert [name for name, found in zip(names, out) if not found] == REFUSED
+
+
+@triton.jit
+def parts(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    i = n
+    while tl.condition(i > 3, disable_licm=True):
+        i -= 3
+    pair = tl.tuple((i, at))
+    v = tl.load(x + pair[1])
+    tl.store(out + at, tl.bitonic_merge(v, descending=True) + pair[0])
+    key: tl.constexpr = tl.core.get_int_dtype(bitwidth=v.dtype.primitive_bitwidth, signed=True)
+    tl.static_assert(key == tl.int32 and tl.core.get_int_dtype(8, False) == tl.uint8)
+    tl.static_assert(key.get_int_max_value() == 2147483647 and tl.int8.get_int_min_value() == -128 and tl.uint64.get_int_max_value() == 18446744073709551615)
+    tl.static_assert(not v.dtype.is_fp8e4b15() and not v.dtype.is_void() and v.type.nbytes == 4 * BLOCK)
+    a, b, c, d = tl.rand4x(seed=3, offsets=at)
+    tl.store(out + BLOCK + at, a + d)
+
+
+def test_small_parts():
+    x, out = np.random.default_rng(1).standard_normal(16).astype(np.float32), np.zeros(32, np.float32)
+    parts[(1,)](x, out, 11, 16)
+    np.testing.assert_allclose(out[:16], np.sort(x)[::-1] + 2, rtol=1e-6)
+    assert ((out[16:] > 0) & (out[16:] < 2)).all()
+
+
+@triton.jit
+def speaks(x, BLOCK: tl.constexpr):
+    tl.static_print("BLOCK =", BLOCK)
+    tl.store(x + tl.arange(0, BLOCK), BLOCK)
+
+
+def test_what_is_printed_while_a_kernel_is_compiled(capfd):
+    x = np.zeros(8, np.int32)
+    speaks[(1,)](x, 8)
+    speaks[(1,)](x, 8)
+    assert capfd.readouterr().out == "BLOCK = 8\n"

@@ -514,7 +514,7 @@ static void debugging(void **state)
     assert_int_equal(compile_triton(session, KERNEL("px, n") "    tl.static_print('blocks', 4, 0.5, None, tl.float32, sep='-')\n", arguments, 2, false, &kernel), TN_OK);
     bool said = false;
     for (size_t i = 0; i < session->diags.len; i++)
-        said |= session->diags.at[i].severity == TN_NOTE && strstr(session->diags.at[i].message, "blocks-4-0.5-None-") != NULL;
+        said |= session->diags.at[i].severity == TN_PRINT && strstr(session->diags.at[i].message, "blocks-4-0.5-None-") != NULL;
     assert_true(said);
     free_test_session(session);
 }

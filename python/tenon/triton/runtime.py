@@ -350,7 +350,11 @@ class Compiled:
         status = c.lib.tn_kernel_compile(c.session, self._module.handle, self._module.unit, self.name.encode(), c.texts(texts), len(texts), ctypes.byref(options),
                                          ctypes.byref(handle))
         c.check(status)
-        self.notes = [text for _, text in c.diagnostics()]
+        said = c.diagnostics()
+        for severity, text in said:
+            if severity == 3:  # tl.static_print
+                print(text)
+        self.notes = [text for severity, text in said if severity != 3]
         self.handle = handle
         weakref.finalize(self, c.lib.tn_compiled_kernel_free, handle.value).atexit = False
         info = c.KernelInfo()
