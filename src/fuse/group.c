@@ -70,6 +70,22 @@ static bool is_cheap(const tn_op *op)
     return fn != TN_SCALAR_NONE && (tn_scalar_traits(fn) & TN_SCALAR_CHEAP);
 }
 
+/* Made of positions and numbers: it reads nothing, wherever it is computed. */
+static bool is_of_positions(const tn_value *x, int depth)
+{
+    enum { DEEPEST = 8 };
+    const tn_op *op = x->def;
+    const tn_tensor *constant = tn_constant_of(x);
+    if (constant)
+        return constant->splat || x->type.rank == 0;
+    if (!op || depth == DEEPEST || op->nregions || !is_cheap(op) || op->code == TN_OP_pad)
+        return false;
+    for (int i = 0; i < op->noperands; i++)
+        if (!is_of_positions(tn_operand(op, i), depth + 1))
+            return false;
+    return true;
+}
+
 /* Operands that are more than one number: what recomputing the operation somewhere else would read again. */
 static int wide_operands(const tn_op *op)
 {
@@ -77,7 +93,7 @@ static int wide_operands(const tn_op *op)
     for (int i = 0; i < op->noperands; i++) {
         const tn_value *x = tn_operand(op, i);
         const tn_tensor *constant = tn_constant_of(x);
-        n += x->type.rank > 0 && !(constant && constant->splat) &&
+        n += x->type.rank > 0 && !(constant && constant->splat) && !is_of_positions(x, 0) &&
              !(tn_is_op(x, TN_OP_broadcast_in_dim) && (tn_operand(x->def, 0)->type.rank == 0 || tn_constant_of(tn_operand(x->def, 0))));
     }
     return n;
