@@ -474,7 +474,7 @@ static void ask_for_tiles(fuser *F, group *g, int row, fuse_attention_tile *t)
             ns *= count_of(F, g, j);
     ns /= (double)(target->gpu ? LANES * tn_max(target->wave, 1) : tn_max(target->vector_bits / 32, 1) * tn_max(target->threads, 1));
     int64_t most_rows = tn_min(pow2_ceil((int64_t)count_of(F, g, row)), WIDEST), most_keys = tn_min(pow2_ceil((int64_t)count_of(F, g, a->key)), WIDEST);
-    fuse_add_neighbours(F, &c, (int64_t[]){t->M, t->N, t->warps}, (int64_t[]){LEAST, LEAST, 1}, (int64_t[]){most_rows, most_keys, t->warps ? MOST_WARPS : 0}, ns);
+    fuse_add_neighbours(F, &c, (int64_t[]){t->M, t->N, t->warps}, (int64_t[]){LEAST, LEAST, 1}, (int64_t[]){most_rows, most_keys, t->warps ? tn_max(MOST_WARPS, t->warps) : 0}, ns);
     const int64_t *v = fuse_choose(F, g, "attention", NULL, &c)->value;
     t->M = v[0], t->N = v[1], t->warps = (int)v[2];
 }

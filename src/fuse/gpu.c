@@ -721,6 +721,23 @@ static int64_t side_of(fuser *F, const group *g, int j, int64_t least, int64_t m
     return within(pow2_ceil(known(d) ? known(d) : LARGE), least, most);
 }
 
+/* Four warpgroups of 64 rows, with 64 keys a turn, which fit the 112 registers that they have then: where products take less time than exponentials, so that one warpgroup
+ * more of a processor's quarter computes while the others wait for each other. Scores are only scaled: masks would want registers too. A program of twice the rows takes
+ * 1.84 times as long (an H200), so rounds of programs may be longer by no more than that. */
+static bool takes_four_groups(fuser *F, const attention *a, const fuse_attention_tile *t, int64_t rows, int64_t keys, int64_t others)
+{
+    enum { ONCE = 25, TWICE = 46, LEAST_KEYS = 512 };
+    double by;
+    int way;
+    for (const demand *d = a->scores; d != a->keys_demand; d = d->arg[way]) {
+        attention_step step = attention_step_of(F, d, &way, &by);
+        if (step != STEP_SCALES && step != STEP_DIVIDES && step != STEP_MOVES)
+            return false;
+    }
+    return F->options->target.groups && t->D == GROUP_SIDE && t->C == GROUP_SIDE && t->M == PRODUCT_FULL && rows && (!keys || keys >= LEAST_KEYS) &&
+           TWICE * rounds(F, tn_ceildiv(rows, 2 * t->M), others) <= ONCE * rounds(F, tn_ceildiv(rows, t->M), others);
+}
+
 /* 128 rows by 128 keys, what wgmma and the lowering's registers hold; fewer keys where two turns' keys and values, the queries and what else the loop shares would
  * not fit shared memory, and where the accumulators of both products would not leave registers for the rest: by multiply-adds, factors take some too. Fewer rows
  * where that many leave processors idle. */
@@ -742,6 +759,8 @@ fuse_attention_tile fuse_gpu_attention(fuser *F, const group *g, int row)
     while (t.N > PRODUCT_LEAST && (t.M * t.D * bytes + 2 * t.N * (t.D + t.C) * bytes + ATTENTION_SHARED > F->options->target.shared ||
                                    t.M * (t.N + t.C) > sums * WARP * t.warps))
         t.N /= 2;
+    if (matrix && takes_four_groups(F, a, &t, count, known(fuse_whole_extent(F, g, a->key)), other_programs(g, row, a->column)))
+        t = (fuse_attention_tile){.M = 2 * t.M, .N = t.N / 2, .D = t.D, .C = t.C, .warps = 2 * t.warps};
     return t;
 }
 

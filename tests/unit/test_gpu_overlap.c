@@ -80,7 +80,7 @@ static void check(const shape *s, const char *scores, const char *sums, bool ove
 static void test_lengths(void **state)
 {
     static const shape shapes[] = {{70, 0, 64, 4, "64", "64"}, {70, 50, 64, 4, "64", "64"}, {64, 128, 64, 4, "64", "64"}, {150, 450, 64, 4, "64", "64"},
-                                   {100, 300, 128, 8, "64", "128"}, {200, 260, 128, 8, "128", "64"}};
+                                   {100, 300, 128, 8, "64", "128"}, {200, 260, 128, 8, "128", "64"}, {300, 200, 256, 16, "64", "64"}};
     (void)state;
     for (size_t i = 0; i < TN_COUNT(shapes); i++)
         check(&shapes[i], VISIBLE, FUSED, true, i);

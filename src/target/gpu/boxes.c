@@ -953,19 +953,19 @@ static int64_t wanted_registers(lower *L)
     return REST + most;
 }
 
-/* Registers that a thread that copies keeps, where a whole warpgroup hands over the rest: the fewest only where the others need all there are. */
-static int64_t producer_registers(lower *L)
-{
-    enum { USUAL = 40, FEWEST = 24, OTHERS = 232 /* for each of two warpgroups */ };
-    return wanted_registers(L) > OTHERS ? FEWEST : USUAL;
-}
-
-/* Those that each of so many others has then. */
-static int64_t given_registers(lower *L, int64_t computing)
+/* Those that each of so many others has where a whole warpgroup hands over what it does not keep. */
+static int64_t given_registers(const lower *L, int64_t computing, int64_t kept)
 {
     enum { MOST = 240 };
     int64_t all = registers_of(L, computing + GROUP) * ((computing + GROUP) / GROUP);
-    return tn_min((all - producer_registers(L)) / (computing / GROUP) / EIGHT * EIGHT, MOST);
+    return tn_min((all - kept) / (computing / GROUP) / EIGHT * EIGHT, MOST);
+}
+
+/* Registers that a thread that copies keeps then: the fewest only where the others need all there are. */
+static int64_t producer_registers(lower *L, int64_t computing)
+{
+    enum { USUAL = 40, FEWEST = 24 };
+    return wanted_registers(L) > given_registers(L, computing, USUAL) ? FEWEST : USUAL;
 }
 
 /* CTAs of which a processor has the memory, threads and registers, of a kernel that is lowered. */
@@ -1008,7 +1008,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
     int64_t computing = L->func->threads * g->instances;
     tn_lvalue *thread = g->thread;
     /* A warp more costs each thread a third of its registers, or so: then a whole warpgroup copies, and gives up most of its own. */
-    int64_t alone = registers_of(L, computing + TN_WARP), given = given_registers(L, computing);
+    int64_t alone = registers_of(L, computing + TN_WARP), kept = producer_registers(L, computing), given = given_registers(L, computing, kept);
     bool hand_over = wanted_registers(L) > alone && given > alone;
     L->func->threads = (int)computing + (hand_over ? GROUP : TN_WARP);
     init_mbarriers(L, b, thread);
@@ -1026,7 +1026,7 @@ void gpu_programs_by_roles(lower *L, tn_lbuilder *b, void (*body)(lower *L, tn_l
         return;
     in = tn_l_in(b, roles->region[1]);
     if (hand_over)
-        tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, producer_registers(L))}, 1);
+        tn_l_machine(&in, "setmaxnreg_dec", (tn_lvalue *[]){tn_l_index(&in, kept)}, 1);
     in = tn_l_in(&in, tn_l_if(&in, tn_l_fn2(&in, TN_S_eq, thread, tn_l_index(&in, computing)))->region[0]);
     for (size_t i = 0; i < g->boxes.len; i++)
         start(&in, g->boxes.at[i]);

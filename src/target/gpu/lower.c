@@ -805,7 +805,7 @@ static tn_status lower_with(tn_session *session, tn_kernel *kernel, const tn_mac
     lower *L = &state.base;
     L->arena.on_oom = session->arena.on_oom;
     state.remarks.arena = state.remarked.arena = state.votes.arena = state.classes.arena = state.demands.arena = state.parts.arena = state.prepared.arena = state.ready.arena =
-        &L->arena;
+        state.own_sums.arena = &L->arena;
     state.warps = (int)tn_schedule_get(&kernel->schedule, "", "warps", WARPS);
     state.ctas = (int)tn_schedule_get(&kernel->schedule, "", "cluster", 1);
     if (state.ctas > 1 && !a->apart)

@@ -80,6 +80,7 @@ typedef struct gpu_lower {
     tn_map classes;             /* the same -> tn_layout */
     tn_map demands;             /* tn_tvalue -> demand */
     tn_map remarked;            /* name and layout: stands in the remarks */
+    tn_map own_sums;            /* reductions of which each thread adds up its own elements alone for now (tn_top -> itself) */
     tn_map parts;               /* what threads add to an axis: key of columns -> tn_lvalue */
     const nest *nest;           /* that is open */
     int64_t shared;             /* bytes of the CTA's shared memory that are in use now: from 0 on */
@@ -168,6 +169,13 @@ void gpu_pass_group_turn(lower *L, tn_lbuilder *b);
 void gpu_find_overlap(void *context, tn_top *loop); /* context: the lowering */
 const gpu_overlap *gpu_overlap_of(lower *L, const tn_top *loop); /* NULL: none */
 void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lvalue *lo, tn_lvalue *hi, tn_lvalue *step, place *const *state);
+
+/* ---- reduce.c -------------------------------------------------------------------------------------------------------------- */
+/* Sums that each turn of a loop adds to what it carries, in this layout, may be those of each thread's own elements until the loop is over: whether op gives such; before
+ * the loop, what one of the threads that hold a sum has is all of it; behind it all have the whole. */
+bool gpu_sums_by_threads(lower *L, const tn_top *op, const tn_layout *sums);
+void gpu_start_own_sums(lower *L, tn_lbuilder *b, const tn_top *op, place *sums);
+void gpu_end_own_sums(lower *L, tn_lbuilder *b, const tn_top *op, place *sums);
 
 /* Known by the loop's index and what is there before the loop. */
 bool gpu_is_free(const tn_tvalue *v, const tn_top *loop, int *budget);

@@ -188,8 +188,8 @@ void gpu_pass_group_turn(lower *L, tn_lbuilder *b)
 /* Two warpgroups issue their products in turns, so that they do not compute at the same time, where products are short for what is between them. */
 static bool takes_turns(const lower *L, const gpu_overlap *x)
 {
-    /* An H200, without turns and with them, of cuDNN's rate: two steps, heads of 64, 0.85 and 0.95, of 128, 1.02 and 1.01; four steps (a mask), heads of 128, 0.67 and 0.79. */
-    enum { EACH = 64 /* depth and columns that take as long as a step */ };
+    /* An H200, without turns and with them, of cuDNN's rate: two steps, heads of 64, 0.85 and 0.95, of 128, with sums by threads, 1.03 and 1.06, causal 1.13 and 1.33. */
+    enum { EACH = 128 /* depth and columns beside a step: 256 beside two were the longest measured */ };
     const gpu_lower *g = (const gpu_lower *)L;
     return g->warps == 4 * GPU_TAKERS && x->first->operand[0]->type.extent[1].size + x->second->result->type.extent[1].size <= EACH * steps_between(x);
 }
@@ -384,6 +384,55 @@ static void last_turn(lower *L, tn_lbuilder *b, const turns *t)
     gpu_leave(L, NULL, r);
 }
 
+/* ---- sums of rows ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct uses {
+    const tn_tvalue *of;
+    int n;
+} uses;
+
+static void count_uses(void *context, tn_top *op)
+{
+    uses *u = context;
+    for (int i = 0; i < op->noperands; i++)
+        u->n += op->operand[i] == u->of;
+}
+
+static int uses_of(const tn_tblock *body, const tn_tvalue *v)
+{
+    uses u = {.of = v};
+    tn_tile_walk(body, count_uses, &u);
+    return u.n;
+}
+
+/* v is what the loop carries, or a product of it, which nobody else looks at. */
+static bool is_carried_times(const tn_tblock *body, const tn_tvalue *v, const tn_tvalue *carried)
+{
+    const tn_top *op = v->def;
+    if (v == carried || uses_of(body, v) != 1)
+        return v == carried && uses_of(body, v) == 1;
+    return op && op->block == body && op->code == TN_T_map && op->fn == TN_S_mul &&
+           (is_carried_times(body, op->operand[0], carried) || is_carried_times(body, op->operand[1], carried));
+}
+
+/* The reduction whose sums the loop adds to what it carries as number i, times something perhaps, so that threads may do it each by itself. NULL: there is none, or two
+ * warpgroups take no turns: without lanes that wait for each other those fall into step, and heads of 128, causal, took 1.15 times as long. */
+static const tn_top *own_sums(lower *L, const gpu_overlap *x, int i, const place *state)
+{
+    const tn_tblock *body = x->loop->region[0];
+    const tn_tvalue *carried = &body->arg[1 + i], *next = body->last->operand[i];
+    const tn_top *op = next->def;
+    bool fma = op && op->fn == TN_S_fma;
+    if (!(takes_turns(L, x) || GPU(L)->warps > 4 * GPU_TAKERS) || x->late_state[i] || !state->held || !op || op->block != body || op->code != TN_T_map || !(fma || op->fn == TN_S_add) || uses_of(body, next) != 1)
+        return NULL;
+    for (int way = 0; way < 2; way++) {
+        const tn_tvalue *sums = op->operand[fma ? 2 : way], *rest = op->operand[fma ? way : 1 - way];
+        if (sums->def && sums->def->block == body && uses_of(body, sums) == 1 && is_carried_times(body, rest, carried) && gpu_sums_by_threads(L, sums->def, &state->held->layout))
+            return sums->def;
+    }
+    return NULL;
+}
+
 static bool new_crossing(lower *L, tn_lbuilder *b, turns *t)
 {
     for (int i = 0; i < t->x->ncross; i++) {
@@ -405,6 +454,10 @@ void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lva
         lower_set_place(L, &op->region[0]->arg[1 + i], state[i]);
     if (!new_crossing(L, b, &t))
         return;
+    const tn_top *own[TN_TILE_CARRIED];
+    for (int i = 0; i < op->nresults; i++)
+        if ((own[i] = own_sums(L, x, i, state[i])))
+            gpu_start_own_sums(L, b, own[i], state[i]);
     tn_lbuilder in = tn_l_in(b, tn_l_if(b, tn_l_fn2(b, TN_S_lt, lo, hi))->region[0]);
     region all = gpu_enter(L);
     first_turn(L, &in, &t, lo);
@@ -417,6 +470,9 @@ void gpu_lower_overlapped(lower *L, tn_lbuilder *b, const gpu_overlap *x, tn_lva
     if (L->status == TN_OK)
         last_turn(L, &in, &t);
     gpu_leave(L, NULL, all);
+    for (int i = 0; i < op->nresults && L->status == TN_OK; i++)
+        if (own[i])
+            gpu_end_own_sums(L, b, own[i], state[i]);
     for (size_t i = 0; i < all.nbefore; i++) /* there may be no turn */
         TN_PUSH(&L->arena, &GPU(L)->touched, all.before[i]);
 }

@@ -339,6 +339,39 @@ static void combine_threads(lower *L, tn_lbuilder *b, const folding *f)
         combine_warps(L, b, f, warp, nwarp);
 }
 
+bool gpu_sums_by_threads(lower *L, const tn_top *op, const tn_layout *sums)
+{
+    if (op->code != TN_T_reduce || op->ordered || op->nresults != 1)
+        return false;
+    folding f = folding_of(op);
+    if (tn_combine_fn(f.combine) != TN_S_add || !tn_is_float(f.value[0]->type.dtype) || !gpu_natural_layout(L, f.value[0], &f.layout))
+        return false;
+    f.result = tn_layout_restrict(&f.layout, f.nkept, f.kept);
+    return tn_layout_same(&f.result, sums);
+}
+
+void gpu_start_own_sums(lower *L, tn_lbuilder *b, const tn_top *op, place *sums)
+{
+    tn_lvalue *owns = gpu_owns(L, &sums->held->layout);
+    *tn_map_at(&GPU(L)->own_sums, TN_KEY(op)) = (void *)(uintptr_t)op;
+    if (!owns)
+        return;
+    tn_lbuilder in = *b;
+    tn_lvalue *r = open_registers(&in, &sums->held->layout), *x = tn_l_load(&in, sums->held->regs, r, 1, NULL, NULL);
+    tn_l_store(&in, sums->held->regs, r, tn_l_fn3(&in, TN_S_select, owns, x, tn_l_const(&in, x->type, tn_number_from_int(x->type.dtype, 0))), NULL);
+}
+
+void gpu_end_own_sums(lower *L, tn_lbuilder *b, const tn_top *op, place *sums)
+{
+    folding f = folding_of(op);
+    if (!gpu_natural_layout(L, f.value[0], &f.layout))
+        return;
+    f.result = sums->held->layout;
+    f.acc[0] = sums->held->regs;
+    combine_threads(L, b, &f);
+    *tn_map_at(&GPU(L)->own_sums, TN_KEY(op)) = NULL;
+}
+
 void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
 {
     folding f = folding_of(op);
@@ -371,7 +404,7 @@ void gpu_reduce(lower *L, tn_lbuilder *b, const tn_top *op)
         accumulate(L, &in, &f);
     gpu_leave(L, in.block == b->block ? NULL : &in, r);
     lower_close(L, s);
-    if (L->status == TN_OK)
+    if (L->status == TN_OK && !tn_map_get(&GPU(L)->own_sums, TN_KEY(op)))
         combine_threads(L, b, &f);
     for (int i = 0; i < f.n; i++)
         lower_set_place(L, &op->result[i], out[i]);
