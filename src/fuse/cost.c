@@ -199,3 +199,13 @@ bool fuse_repeats_for_less(const fuser *F, const group *g, const tn_op *op)
         work += g->demands.at[i]->map->repeated ? work_of(g->demands.at[i]->op) : 0;
     return taps * work / r.lanes <= r.start + n * (2 * bytes_of(&op->result->type) / r.bytes + work / r.lanes);
 }
+
+bool fuse_dequantises_for_less(const fuser *F, const tn_op *dot, const tn_value *from, int operations)
+{
+    rates r = rates_of(F);
+    double elements = elements_of(&from->type), narrow = (double)tn_max(tn_dtype_bits(from->type.dtype), 8) / 8;
+    double rows = elements_of(&dot->result->type) * depth_of(dot) / tn_max(elements, 1);
+    if (tn_type_is_static(&dot->result->type) && rows > F->options->target.dot_rows) /* a panel of them would be written and read again, which takes as long as memory that nobody waits for */
+        return false;
+    return operations / r.lanes <= (bytes_of(&dot->result->type) - narrow) / r.bytes;
+}

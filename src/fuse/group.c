@@ -620,7 +620,7 @@ static const char *join_point(fuser *F, const tn_op *op, const readings *r)
             return "its user reads it at more than four places at once";
         for (size_t k = 0; k < r->at[i].maps.len; k++) {
             fmap *m = r->at[i].maps.at[k];
-            bool scale = m->movement_only && g->kind == GROUP_PRODUCT && product_takes_scale(F, op);
+            bool scale = m->movement_only && g->kind == GROUP_PRODUCT && (product_takes_scale(F, op) || product_dequantises(F, op));
             g->scaled |= scale;
             if (m->movement_only && !op_is_view(op) && op->code != TN_OP_convert && !scale)
                 return "a product reads it, which loads its factors again and again: they are computed once and stored";

@@ -276,6 +276,7 @@ bool map_uses(const fmap *m, int j);
 bool map_is_guarded(const fmap *m, const int *dims, int n); /* a guard looks at one of the dims */
 tn_dtype product_type(tn_dtype a, tn_dtype b, tn_dtype result); /* of the factors */
 bool product_takes_scale(const fuser *F, const tn_op *op);      /* 8-bit factors times scales by blocks: those may multiply blocks' sums instead */
+bool product_dequantises(const fuser *F, const tn_op *op);      /* on the way from a constant of few bits to the right operand of a product, which it is cheaper to compute there than to read */
 int64_t product_imprecise(const fuser *F, tn_dtype factors);    /* of so many products the machine may make sums by itself, with fewer bits; 0: of any number */
 
 /* attention.c: a product whose left factor is a softmax of another product: all that lies between joins the group of d, which demands the product's
@@ -310,6 +311,9 @@ double fuse_apart_ns(fuser *F, const group *g);               /* a kernel for ea
 double fuse_together_ns(fuser *F, group *g);                  /* the group as one kernel */
 /* Of what a group of windows computes once a tap: with this operation too it takes less than to store what the operation gives and read it. */
 bool fuse_repeats_for_less(const fuser *F, const group *g, const tn_op *op);
+
+/* To make the product's right operand, as it is multiplied, of what it is stored as, `from`, by so many cheap operations an element takes less than to read it. */
+bool fuse_dequantises_for_less(const fuser *F, const tn_op *dot, const tn_value *from, int operations);
 
 /* gpu.c: sizes of tiles on a GPU. Dims are the group's; -1: none. */
 typedef struct gpu_tile {

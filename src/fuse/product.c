@@ -168,12 +168,92 @@ static int narrow_operand(const tn_op *multiply)
     return -1;
 }
 
+/* Each element of the operand, at least once: in another order, or repeated. NULL: v is not that of another value. */
+static const tn_value *moved_from(const tn_value *v, bool repeated)
+{
+    int64_t from, to;
+    if (!v->def || !op_is_view(v->def) || !tn_type_count(&tn_operand(v->def, 0)->type, &from) || !tn_type_count(&v->type, &to))
+        return NULL;
+    return from == to || (repeated && from < to) ? tn_operand(v->def, 0) : NULL;
+}
+
+/* Numbers for many elements of a tensor of so many: scales, zero points. */
+static bool is_few(const tn_value *v, int64_t elements)
+{
+    enum { EACH = 8 };
+    int64_t n;
+    for (const tn_value *from = v; from; from = tn_is_op(v, TN_OP_convert) ? tn_operand(v->def, 0) : moved_from(v, true))
+        v = from;
+    return tn_constant_of(v) && tn_type_count(&v->type, &n) && n <= elements / EACH;
+}
+
+/* The constant of fewer bits that v is made of, element by element, with few numbers besides: a weight that is dequantised. NULL: it is something else. */
+static const tn_value *dequantised_from(const tn_value *v, int depth)
+{
+    const tn_op *op = v->def;
+    int64_t elements;
+    if (!op || depth == 0 || !tn_type_count(&v->type, &elements))
+        return NULL;
+    if (moved_from(v, false))
+        return dequantised_from(moved_from(v, false), depth - 1);
+    if (op->code == TN_OP_convert && !tn_find_attr(op, TN_A_saturate)) {
+        const tn_value *x = tn_operand(op, 0);
+        for (const tn_value *from = x; from; from = moved_from(x, false))
+            x = from;
+        bool narrow = tn_constant_of(x) && !fuse_single_constant(x) && !tn_is_f8(x->type.dtype) && x->type.dtype != TN_BOOL && tn_dtype_bits(x->type.dtype) < tn_dtype_bits(v->type.dtype);
+        return narrow ? x : dequantised_from(tn_operand(op, 0), depth - 1);
+    }
+    tn_scalar fn = tn_op_scalar(op);
+    for (int i = 0; i < 2 && (fn == TN_S_mul || fn == TN_S_sub || fn == TN_S_add); i++) {
+        const tn_value *from = is_few(tn_operand(op, 1 - i), elements) ? dequantised_from(tn_operand(op, i), depth - 1) : NULL;
+        if (from)
+            return from;
+    }
+    return NULL;
+}
+
+enum { DEQUANTISED_DEPTH = 8 }; /* operations between a product and what its weight is stored as */
+
+/* The product that v, and nothing else, is computed for as its right operand; NULL: there is no such. */
+static const tn_op *right_of(const tn_value *v)
+{
+    for (int depth = 0; depth < 2 * DEQUANTISED_DEPTH && tn_has_one_use(v); depth++) {
+        const tn_use *use = v->uses;
+        if (use->user->code == TN_OP_dot_general)
+            return use == &use->user->operand[1] ? use->user : NULL;
+        if (!(tn_op_traits(use->user->code) & (TN_ELEMENTWISE | TN_MOVES_DATA)))
+            return NULL;
+        v = use->user->result;
+    }
+    return NULL;
+}
+
+/* The operand that a chain to what a product reads goes on with. */
+static int next_operand(const tn_op *op)
+{
+    tn_scalar fn = tn_op_scalar(op);
+    for (int i = 0; i < 2 && (fn == TN_S_mul || fn == TN_S_sub || fn == TN_S_add); i++)
+        if (dequantised_from(tn_operand(op, i), DEQUANTISED_DEPTH))
+            return i;
+    return fn == TN_S_mul ? narrow_operand(op) : 0;
+}
+
+bool product_dequantises(const fuser *F, const tn_op *op)
+{
+    const tn_op *dot = right_of(op->result);
+    const tn_value *from = dot && !fuse_for_gpu(F) && dot->result->type.dtype == TN_F32 ? dequantised_from(op->result, DEQUANTISED_DEPTH) : NULL;
+    int operations = 0;
+    for (const tn_value *v = op->result; from && v != from; v = tn_operand(v->def, next_operand(v->def)))
+        operations += !op_is_view(v->def);
+    return from && fuse_dequantises_for_less(F, dot, from, operations);
+}
+
 static source operand_source(fuser *F, demand *d, int i)
 {
     source s = {.views_only = true};
     while (d->arg[i]) {
         d = d->arg[i];
-        i = tn_op_scalar(d->op) == TN_S_mul ? narrow_operand(d->op) : 0;
+        i = next_operand(d->op);
         s.views_only &= d->op->code != TN_OP_convert;
     }
     s.value = tn_operand(d->op, i);
@@ -223,10 +303,27 @@ bool map_uses(const fmap *m, int j)
     return false;
 }
 
+/* Where the right operand's chain converts what a weight is stored as; NULL: the operand is no weight that is dequantised here. */
+static demand *dequantiser(fuser *F, demand *d, const source *right)
+{
+    demand *reader = NULL;
+    int i = 1;
+    if (fuse_for_gpu(F) || d->op->code != TN_OP_dot_general || !dequantised_from(tn_operand(d->op, 1), DEQUANTISED_DEPTH) || !is_fixed(F, right->l) || !tn_constant_of(right->value))
+        return NULL;
+    while (d->arg[i]) {
+        d = d->arg[i];
+        i = next_operand(d->op);
+        reader = d->op->code == TN_OP_convert ? d : reader;
+    }
+    return reader;
+}
+
 /* ---- packing ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct packing {
     int buffer;
+    tn_dtype dtype;
+    tn_dim rows; /* of a panel */
     int lead[FUSE_DIMS], nlead; /* group dims outside the matrix: groups, batches, taps that are ranges */
     tn_dim lead_stride[FUSE_DIMS];
     int64_t panel;
@@ -297,7 +394,7 @@ static void emit_pack(fuser *F, tn_steps *steps, group *g, const source *src, in
     x->padded = true;
     x->padding = tn_number_from_int(src->value->type.dtype, 0);
     tn_tvalue *v = tn_t_load(&E->b, x, subs, emitter_type(E, src->value->type.dtype));
-    tn_t_store(&E->b, y, subs, v);
+    tn_t_store(&E->b, y, subs, tn_t_cast(&E->b, v, F->program->buffers.at[buffer].type.dtype));
     emitter_finish(E, steps);
 }
 
@@ -321,31 +418,40 @@ static int add_parts(fuser *F, const group *g, const source *src, int j, tn_dim 
     return n + count;
 }
 
-/* The packed form of the right operand, made when first wanted. */
-static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src, int kdim, int ndim, int64_t panel)
+/* The packed form of the right operand, made when first wanted. whole: a panel has all that is contracted, one strip after the other, in bytes at least; else a strip of each is a
+ * matrix of its own. */
+static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src, int kdim, int ndim, int64_t panel, bool whole)
 {
     tn_session *s = F->session;
-    packing p = {.panel = panel};
-    tn_dim columns = ndim >= 0 ? fuse_whole_extent(F, g, ndim) : tn_dim_const(s, 1), rows = fuse_whole_extent(F, g, kdim);
-    tn_dim width = tn_dim_const(s, panel), size = tn_dim_mul(s, rows, tn_dim_mul(s, tn_dim_ceildiv(s, columns, width), width));
+    tn_dtype stored = src->value->type.dtype, dtype = tn_dtype_bits(stored) >= 8 ? stored : stored == TN_U4 ? TN_U8 : TN_I8;
+    packing p = {.panel = panel, .dtype = dtype};
+    tn_dim columns = ndim >= 0 ? fuse_whole_extent(F, g, ndim) : tn_dim_const(s, 1), width = tn_dim_const(s, panel), size = NULL;
     pack_dim dim[FUSE_DIMS + 1];
     int n = 0;
-    for (int at = g->ndims; at-- > 0;) { /* innermost lead dim first: strides grow outwards */
-        int j = g->order[at];
-        if (g->dim[j].absorbed || j == kdim || j == ndim || !any_part_used(g, src, j))
-            continue;
-        p.lead[p.nlead] = j;
-        p.lead_stride[p.nlead++] = size;
-        size = tn_dim_mul(s, size, fuse_whole_extent(F, g, j));
+    p.rows = fuse_whole_extent(F, g, kdim);
+    for (int pass = !whole; pass < 2; pass++) { /* what lies in a panel, what has panels of its own; innermost dim first: strides grow outwards */
+        for (int at = g->ndims; at-- > 0;) {
+            int j = g->order[at];
+            if (g->dim[j].absorbed || j == kdim || j == ndim || (whole && g->dim[j].fold == (pass == 1)) || !any_part_used(g, src, j))
+                continue;
+            p.lead[p.nlead] = j;
+            p.lead_stride[p.nlead++] = pass == 0 ? tn_dim_mul(s, p.rows, width) : size ? size : tn_dim_mul(s, p.rows, tn_dim_mul(s, tn_dim_ceildiv(s, columns, width), width));
+            if (pass == 0)
+                p.rows = tn_dim_mul(s, p.rows, fuse_whole_extent(F, g, j));
+            else
+                size = tn_dim_mul(s, p.lead_stride[p.nlead - 1], fuse_whole_extent(F, g, j));
+        }
     }
+    if (!size)
+        size = tn_dim_mul(s, p.rows, tn_dim_mul(s, tn_dim_ceildiv(s, columns, width), width));
     for (int i = p.nlead; i-- > 0;) /* merged dims lie together in the packed form, wherever they come from */
         n = add_parts(F, g, src, p.lead[i], p.lead_stride[i], dim, n);
     n = add_parts(F, g, src, kdim, width, dim, n);
-    dim[n] = (pack_dim){rows, NULL, NULL};
+    dim[n] = (pack_dim){p.rows, NULL, NULL};
     tn_dim column_stride = ndim >= 0 ? fuse_total_stride(F, src->l, src->m, ndim) : tn_dim_const(s, 0);
 
     tn_text key = {.arena = F->arena};
-    tn_text_add(&key, "%d panel %lld columns ", src->l->buffer, (long long)panel);
+    tn_text_add(&key, "%d panel %lld%s columns ", src->l->buffer, (long long)panel, whole ? " whole" : "");
     tn_text_dim(&key, columns);
     for (int i = 0; i < n; i++) {
         tn_text_add(&key, ";");
@@ -360,7 +466,7 @@ static packing pack_right(fuser *F, tn_steps *steps, group *g, const source *src
         p.buffer = (int)(intptr_t)*known - 1;
         return p;
     }
-    tn_type type = tn_type_make(src->value->type.dtype, 1, &size);
+    tn_type type = tn_type_make(dtype, 1, &size);
     p.buffer = fuse_buffer(F, TN_B_TEMP, &type, "packed");
     *known = (void *)(intptr_t)(p.buffer + 1);
     emit_pack(F, steps, g, src, p.buffer, dim, n, column_stride, columns, panel);
@@ -386,6 +492,31 @@ static tn_tvalue *load_packed(emitter *E, const char *name, const packing *p, in
     tn_view *view = tn_kernel_view(E->kernel, name, emitter_arg(E, p->buffer, TN_READ), n, shape, stride, tn_dim_const(F->session, 0));
     view->panel = p->panel;
     return tn_t_load(&E->b, view, subs, emitter_type(E, dtype));
+}
+
+/* The same of whole panels, one of which the tile's columns are: its rows are evenly spaced wherever they are read. */
+static tn_tvalue *load_panel(emitter *E, const char *name, const packing *p, int kdim, int ndim)
+{
+    fuser *F = E->F;
+    tn_dim shape[TN_MAX_RANK], stride[TN_MAX_RANK], width = tn_dim_const(F->session, p->panel);
+    tn_subscript subs[TN_MAX_RANK];
+    int n = 0;
+    for (int i = p->nlead; i-- > 0; n++) {
+        shape[n] = fuse_whole_extent(F, E->g, p->lead[i]);
+        stride[n] = p->lead_stride[i];
+        subs[n] = tn_sub_point(E->start[p->lead[i]]);
+    }
+    if (ndim >= 0) {
+        shape[n] = fuse_whole_extent(F, E->g, ndim), stride[n] = p->rows; /* of each of a panel's columns */
+        subs[n++] = tn_sub_point(E->start[ndim]);
+    }
+    shape[n] = fuse_whole_extent(F, E->g, kdim), stride[n] = width;
+    subs[n++] = tn_sub_block(E->start[kdim], 0);
+    shape[n] = width, stride[n] = tn_dim_const(F->session, 1);
+    subs[n] = tn_sub_block(tn_t_index(&E->b, 0), 1);
+    subs[n++].inside = true;
+    tn_view *view = tn_kernel_view(E->kernel, name, emitter_arg(E, p->buffer, TN_READ), n, shape, stride, tn_dim_const(F->session, 0));
+    return tn_t_load(&E->b, view, subs, emitter_type(E, p->dtype));
 }
 
 /* ---- the left operand of a convolution ---------------------------------------------------------------------------------------------- */
@@ -579,6 +710,19 @@ static void choose_tiles(fuser *F, const cpu_sizes *s, axes *x)
     }
 }
 
+/* Turns of the outermost range of k whose rows of a panel, of so many bytes each, fill a part of L2: that much is dequantised at once. A long k is cut into turns first. */
+static int64_t choose_window(const fuser *F, const group *g, axes *x, int64_t row_bytes)
+{
+    enum { PART = 8, LEAST = 64 };
+    int64_t rows = tn_max(F->options->target.l2_bytes / PART / row_bytes, LEAST);
+    while (x->K > rows)
+        x->K /= 2;
+    for (int at = 0; at < g->ndims; at++)
+        if (g->dim[g->order[at]].fold && !g->dim[g->order[at]].absorbed) /* each turn of another dim has all of k */
+            return g->order[at] == x->k ? 1 : tn_max(rows / x->K, 1);
+    return 1;
+}
+
 /* What tiles of M x N take, roughly: it puts candidates in order, the tuner measures. Two multiply-adds a vector and cycle at 2.5 GHz, operands of a tile from the last
  * cache at 16 bytes a ns, and what a program takes besides; threads in step. */
 static double cpu_product_ns(const fuser *F, const cpu_sizes *s, int64_t M, int64_t N)
@@ -654,11 +798,11 @@ static factors factors_of(fuser *F, const group *g, const tn_op *op, tn_dtype le
 }
 
 /* Merging the contracted dims asks only the left operand when the right one is packed: packing orders them anew. */
-static void merge_contracted(fuser *F, group *g, const source *a, const source *b, bool packed)
+static void merge_contracted(fuser *F, group *g, const source *a, const source *b, bool packed, bool dequantised)
 {
     for (int at = 0; at + 1 < g->ndims; at++) {
         int i = g->order[at], j = g->order[at + 1], pair[2] = {i, j};
-        if (g->dim[i].fold && g->dim[j].fold)
+        if (g->dim[i].fold && g->dim[j].fold && (g->dim[i].absorbed || !dequantised)) /* scales, which are not packed, have a say too */
             g->dim[i].absorbed = parts_merge(F, g, a, pair, 2) && !map_is_guarded(a->m, pair, 2) && (packed || parts_merge(F, g, b, pair, 2));
     }
 }
@@ -730,6 +874,7 @@ static product product_of(fuser *F, group *g, demand *d)
 {
     product p = {.g = g, .d = d, .left = operand_source(F, d, 0), .right = operand_source(F, d, 1), .result = d->op->result->type.dtype};
     p.acc = fuse_accumulator(p.result);
+    p.dequantiser = dequantiser(F, d, &p.right);
     tn_dtype types[2];
     for (int i = 0; i < 2; i++) {
         p.scaled[i] = d->op->code == TN_OP_dot_general ? scaled_operand(F, g, d, i) : NULL;
@@ -745,7 +890,7 @@ static product product_of(fuser *F, group *g, demand *d)
 static void merge_product_dims(fuser *F, group *g, const product *p, const bool *packed)
 {
     demand *d = g->product[0];
-    bool conv = d->op->code == TN_OP_convolution, all_packed = true;
+    bool conv = d->op->code == TN_OP_convolution, all_packed = true, dequantised = false;
     fmap *left = d->argmap[0], *right = d->argmap[1];
     if (conv) /* rows may be merged where the left operand's are not evenly spaced: an index tile finds them */
         d->argmap[0] = d->argmap[1] = NULL;
@@ -754,8 +899,9 @@ static void merge_product_dims(fuser *F, group *g, const product *p, const bool 
     for (int i = 0; i < g->nproducts; i++) {
         unmerge_across(F, g, &p[i].left, &p[i].right);
         all_packed &= packed[i];
+        dequantised |= p[i].dequantiser != NULL;
     }
-    merge_contracted(F, g, &p[0].left, &p[0].right, all_packed);
+    merge_contracted(F, g, &p[0].left, &p[0].right, all_packed, dequantised);
     for (int i = 1; i < g->nproducts && !all_packed; i++)
         unmerge_across(F, g, &p[i].left, &p[i].right);
     for (int i = 0; i < 2; i++)
@@ -799,6 +945,19 @@ static tn_tvalue *scale_sums(emitter *E, const product *p, tn_tvalue *sums)
     return scales ? tn_t_map2(&E->b, TN_S_mul, sums, scales) : sums;
 }
 
+/* The right factor, from its packed form if it has one. */
+static tn_tvalue *right_factor(emitter *E, const product *p, const packing *pack, const char *name)
+{
+    demand *d = p->dequantiser;
+    if (!pack)
+        return product_operand(E, p, 1);
+    if (!d)
+        return load_packed(E, name, pack, p->x.k, p->x.n, p->right.value->type.dtype);
+    d->tile = tn_t_cast(&E->b, load_panel(E, name, pack, p->x.k, p->x.n), d->op->result->type.dtype);
+    d->phase = E->phase;
+    return product_operand(E, p, 1);
+}
+
 static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts, const packing *pack, const char *name)
 {
     const axes *x = &p->x;
@@ -807,7 +966,7 @@ static tn_tvalue *emit_sums(emitter *E, const product *p, const sum_parts *parts
     product_matrix_axes(E, x->m, x->M, x->k, x->K);
     tn_tvalue *ta = product_factor(E, product_operand(E, p, 0), p->types.left);
     product_matrix_axes(E, x->k, x->K, x->n, x->N);
-    tn_tvalue *tb = product_factor(E, pack ? load_packed(E, name, pack, x->k, x->n, p->right.value->type.dtype) : product_operand(E, p, 1), p->types.right);
+    tn_tvalue *tb = product_factor(E, right_factor(E, p, pack, name), p->types.right);
     tn_tvalue *dot = tn_t_dot(&E->b, ta, tb, p->acc, fuse_precision(E->F, p->types.left));
     dot->def->imprecise = product_imprecise(E->F, p->types.left);
     product_close_sum(E, p, fold, scale_sums(E, p, dot), outer);
@@ -818,12 +977,14 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
 {
     static const char *const weights[FUSE_PRODUCTS] = {"W", "V"};
     const tn_op *op = g->product[0]->op;
-    bool conv = op->code == TN_OP_convolution, gpu = fuse_for_gpu(F), packed[FUSE_PRODUCTS];
+    bool conv = op->code == TN_OP_convolution, gpu = fuse_for_gpu(F), dequantised = false, packed[FUSE_PRODUCTS];
     int n = g->nproducts;
+    int64_t window = 0;
     product p[FUSE_PRODUCTS];
     for (int i = 0; i < n; i++) {
         p[i] = product_of(F, g, g->product[i]);
-        packed[i] = is_packed(F, &p[i]);
+        packed[i] = is_packed(F, &p[i]) || p[i].dequantiser;
+        dequantised |= p[i].dequantiser != NULL;
     }
     merge_product_dims(F, g, p, packed);
     axes *x = &p[0].x;
@@ -839,7 +1000,7 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
     packing pack[FUSE_PRODUCTS];
     for (int i = 0; i < n; i++)
         if (packed[i])
-            pack[i] = pack_right(F, steps, g, &p[i].right, x->k, x->n, panel);
+            pack[i] = pack_right(F, steps, g, &p[i].right, x->k, x->n, panel, p[i].dequantiser);
     const char *stem = conv ? "convolution" : "dot";
     gpu_product tiles = {.parts = 1};
     if (gpu) {
@@ -847,14 +1008,23 @@ void fuse_emit_product(fuser *F, tn_steps *steps, group *g)
         tiles = n > 1 ? fuse_gpu_product(F, g, x->m, x->n, x->k, p->types.left, loaded) : fuse_gpu_choose_product(F, g, stem, x->m, x->n, x->k, p->types.left, loaded);
         x->M = tiles.M, x->N = tiles.N, x->K = tiles.K;
     } else {
-        cpu_sizes s = cpu_sizes_of(F, g, x, panel, tn_dot_rows(F->options->target.dot_rows, F->options->target.dot_vectors, vectors), packed[0], p->types.left);
+        cpu_sizes s = cpu_sizes_of(F, g, x, panel, tn_dot_rows(F->options->target.dot_rows, F->options->target.dot_vectors, vectors), packed[0] && !dequantised, p->types.left);
+        if (dequantised) /* rows of one panel are dequantised for all rows of the tile */
+            s.most_columns = panel;
         choose_tiles(F, &s, x);
         if (fuse_is_asked(F))
             ask_for_tiles(F, g, stem, &s, x);
+        if (dequantised)
+            window = choose_window(F, g, x, panel * tn_dtype_bits(p->acc) / 8);
     }
     emitter *E = emitter_new(F, g, stem);
     if (gpu)
         set_schedule(E, &tiles);
+    if (dequantised) {
+        tn_schedule_set(E->kernel, "dot", "columns", panel);
+        tn_schedule_set(E->kernel, "dot", "direct", F->options->target.dot_rows);
+        tn_schedule_set(E->kernel, "dot", "window", window);
+    }
     sum_parts parts = product_open_parts(E, p, &tiles);
     emit_other_grid_dims(E, x->m, x->n);
     if (x->n >= 0)

@@ -27,6 +27,7 @@ typedef struct product {
     demand *d; /* of the product or convolution */
     source left, right;
     demand *scaled[2];    /* operands that are stored numbers of 8 bits times scales by blocks, which multiply the blocks' sums instead; NULL: it is no such operand */
+    demand *dequantiser;  /* of the right operand, which is a constant of fewer bits: what converts it, as it is loaded from its packed form; NULL: it is none */
     factors types;        /* that they are brought to */
     tn_dtype acc, result; /* of the sums, of the elements */
     axes x;

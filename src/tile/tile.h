@@ -184,6 +184,10 @@ struct tn_tblock {
  *   unroll          of a dot: values of k an iteration (default: the machine's)
  *   ahead           of a dot: rows of the packed panel that are asked for early (default 0: none)
  *   strip           of a dot: values of k summed for all rows before the next (0: the whole sum at once; default by the machine's L2)
+ *   direct          of a dot: where there are at most so many rows, no more than the register tile's, a right operand that is not packed is computed as it is
+ *                   multiplied, else a panel of it is packed first (default 2)
+ *   window          of a fold that adds up a dot: turns of its first range for which such a panel is packed at once; the sums of all rows wait for the next
+ *                   ones (0: all, the default)
  *   prefetch        of a load: programs ahead whose elements are asked for now (rows that stream from memory while this row is in use; default: 1 in the
  *                   second nest that reads a row)
  *   prefetch-buffer of such a load: the parameter to ask for instead, which lies as the loaded view does (a result's row, before it is written)

@@ -831,6 +831,7 @@ static const struct {
     {"unroll", ON_FOLD | ON_DOT, 1, 16},        {"prefetch", ON_LOAD, 0, 64},
     {"prefetch-buffer", ON_LOAD, 0, 1 << 16},   {"keep", ON_LOAD | ON_VALUE, 0, 1},
     {"strip", ON_FOLD | ON_DOT, 0, 1 << 20},    {"ahead", ON_FOLD | ON_DOT, 0, 64},
+    {"window", ON_FOLD, 0, 1 << 20},            {"direct", ON_FOLD | ON_DOT, 0, 64},
     {"warps", ON_KERNEL, 1, 32},                {"stages", ON_KERNEL | ON_FOLD, 1, 8},                {"group", ON_KERNEL, 1, 1 << 20},
     {"instances", ON_KERNEL, 1, 4},             {"longest", ON_KERNEL, 0, 1},                {"result-boxes", ON_KERNEL, 0, 4},
     {"cluster", ON_KERNEL, 1, 8},

@@ -48,6 +48,23 @@ def linear(b, x, inputs, outputs, bias=True):
     return b.op("Add", y, b.weight(outputs)) if bias else y
 
 
+def dequantised_linear(b, x, inputs, outputs, block=0, zero=False, turned=False):
+    """A weight of 8 bits times scales: of columns, or of blocks of so many inputs; less a zero point; perhaps stored with its outputs first."""
+    shape = [outputs, inputs] if turned else [inputs, outputs]
+    axis = 1 if turned else 0
+    few = [n if i != axis else 1 for i, n in enumerate(shape)]
+    if block:
+        shape[axis : axis + 1] = [inputs // block, block]
+        few[axis : axis + 1] = [inputs // block, 1]
+    w = b.op("Cast", b.constant(b.random.integers(-100, 100, shape).astype(np.int8)), to=TensorProto.INT32 if zero else TensorProto.FLOAT)
+    if zero:
+        w = b.op("Cast", b.op("Sub", w, b.constant(b.random.integers(-9, 9, few).astype(np.int32))), to=TensorProto.FLOAT)
+    w = b.op("Mul", w, b.weight(*few))
+    if block:
+        w = b.op("Reshape", w, b.constant(np.array([outputs, inputs] if turned else [inputs, outputs], np.int64)))
+    return b.op("MatMul", x, b.op("Transpose", w, perm=[1, 0]) if turned else w)
+
+
 def layer_norm(b, x, width):
     mean = b.op("ReduceMean", x, axes=[-1], keepdims=1)
     centred = b.op("Sub", x, mean)

@@ -40,3 +40,17 @@ def test_padded_attention(kind, numerics, tmp_path):
     path = b.save(tmp_path / "padded.onnx", [2, 300, 16], blocks.padded_attention(b, "x", 300, 16, number), result_kind=number)
     done = subprocess.run([TENON, "check", str(path), "--option", f"numerics={numerics}"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "agrees" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("numerics", ["strict", "parity", "fast"])
+@pytest.mark.parametrize("rows", [1, 4, "s"])
+@pytest.mark.parametrize("form", [{}, {"zero": True}, {"block": 32}, {"block": 32, "zero": True, "turned": True}, {"turned": True}], ids=lambda form: " ".join(form) or "plain")
+@pytest.mark.parametrize("outputs", [200, 256])
+def test_dequantised_weights(outputs, form, rows, numerics, tmp_path):
+    b = blocks.Block()
+    y = b.op("Relu", blocks.dequantised_linear(b, "x", 1024, outputs, **form))
+    path = b.save(tmp_path / "linear.onnx", [rows, 1024], y, [rows, outputs])
+    for size in [1, 6, 7, 40] if rows == "s" else [rows]:
+        options = [f"--size=s={size}"] if rows == "s" else []
+        done = subprocess.run([TENON, "check", str(path), "--option", f"numerics={numerics}", *options], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and "agrees" in done.stdout, done.stdout + done.stderr

@@ -89,6 +89,17 @@ def test_norms_of_channels_are_one_kernel(norm, batch, target, tmp_path):
     count_kernels(path, 1, target, *(["--size", "b=16"] if batch == "b" else []))
 
 
+@pytest.mark.parametrize("rows", [1, "s"], ids=["static", "symbolic"])
+@pytest.mark.parametrize("block", [0, 64])
+def test_weights_stay_as_narrow_as_they_are_stored(block, rows, tmp_path):
+    b = blocks.Block()
+    path = b.save(tmp_path / "linear.onnx", [rows, 512], blocks.dequantised_linear(b, "x", 512, 768, block), [rows, 768])
+    r = check_form(explain(path, "--no-run"))
+    assert len(r["kernels"]) == 1 and r["memory"]["weights_packed"] == 512 * 768
+    few = 768 * (512 // block if block else 1)
+    assert r["kernels"][0]["bytes"] == 512 * 768 + 4 * (few + 512 + 768)
+
+
 # ---- the object ------------------------------------------------------------------------------------------------------------
 
 def check_form(r):

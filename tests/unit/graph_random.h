@@ -1043,6 +1043,34 @@ static rvalue *product_result(maker *k, tn_value *v, const rvalue *x, const rval
     return settle(k, keep_whole(k, v, x->exact && y->exact, bound, error, count + 1));
 }
 
+/* A weight of few bits, less a zero point, times scales of some of its dims, by blocks along one of them. */
+static rvalue *dequantised(maker *k, tn_dtype dtype, int rank, const tn_dim *dims)
+{
+    static const tn_dtype stored[] = {TN_I8, TN_U8, TN_I4, TN_U4, TN_I8, TN_F16};
+    enum { BITS = 256 };
+    tn_dim few[TN_MAX_RANK], wide[TN_MAX_RANK];
+    int64_t map[TN_MAX_RANK], block = below(k, rank + 1);
+    int n = 0, at = 0;
+    for (int i = 0; i < rank; i++, at++) {
+        int64_t by = !tn_dim_is_const(dims[i]) ? 1 : dims[i]->value % 8 == 0 ? 8 : dims[i]->value % 3 == 0 ? 3 : 1;
+        if (!tn_dim_is_const(dims[i]))
+            return NULL;
+        wide[at] = dims[i];
+        if (i == block && by > 1)
+            wide[at] = number(k, dims[i]->value / by), map[n] = at, few[n++] = wide[at], wide[++at] = number(k, by);
+        else if (one_in(k, 2))
+            map[n] = at, few[n++] = dims[i];
+    }
+    rvalue *w = at <= 6 ? new_constant(k, stored[below(k, (int64_t)TN_COUNT(stored))], rank, dims) : NULL, *scale = w ? new_constant(k, dtype, n, few) : NULL;
+    if (!scale)
+        return NULL;
+    tn_value *y = tn_convert(&k->b, w->v, dtype), *s = tn_broadcast_in_dim(&k->b, scale->v, wide, at, map);
+    if (one_in(k, 2))
+        y = tn_binary_b(&k->b, TN_OP_subtract, y, tn_scalar_constant(&k->b, dtype, 3));
+    y = tn_binary(&k->b, TN_OP_multiply, y, at > rank ? tn_reshape(&k->b, s, dims, rank) : s);
+    return keep(k, y, false, 2 * BITS * scale->bound, rounding(dtype) * 4 * BITS * scale->bound);
+}
+
 static rvalue *make_dot(maker *k)
 {
     rvalue *x = choose(k, product_type);
@@ -1093,7 +1121,7 @@ static rvalue *make_dot(maker *k)
         y = good ? z : NULL;
     }
     if (!y)
-        y = input_or_constant(k, type.dtype, n, dims);
+        y = type.dtype == TN_F32 && one_in(k, 4) ? dequantised(k, type.dtype, n, dims) : input_or_constant(k, type.dtype, n, dims);
     if (!y)
         return NULL;
     tn_dim out[TN_MAX_RANK] = {NULL};

@@ -20,6 +20,7 @@
 #include <assert.h>
 
 enum { MOST = 64 }; /* accumulators */
+enum { DIRECT = 2 }; /* rows for which it does not pay to make a panel */
 
 typedef struct product {
     const tn_top *op;           /* the fold, or the dot itself */
@@ -32,6 +33,9 @@ typedef struct product {
     int64_t ahead;              /* rows of the panel that are asked for before they are used; 0: none */
     int64_t strip;              /* values of k a strip; 0: the whole sum at once */
     tn_lvalue *from, *to;       /* the strip's k */
+    int64_t window;             /* turns of the first range whose panel is packed at once; 0: all */
+    tn_lvalue *first, *end;     /* the window's values of the first range; NULL: there are no windows */
+    int64_t direct;             /* where there are at most so many rows, the right operand is computed as it is multiplied */
     bool turned;                /* the epilogue walks rows innermost */
     tn_lvalue *panel;           /* local packed panel; NULL: b is read where it lies */
     bool packed;                /* b's view is packed in panels of `columns` */
@@ -70,7 +74,7 @@ static tn_lvalue *panel_row(lower *L, tn_lbuilder *b, const product *p, tn_lvalu
     for (int i = 0; i < p->op->nranges; i++) {
         const tn_tvalue *start = &p->op->region[0]->arg[i];
         row = tn_l_fn2(b, TN_S_mul, row, lower_scalar(L, b, p->op->operand[i]));
-        row = tn_l_fn2(b, TN_S_add, row, lower_scalar(L, b, start));
+        row = tn_l_fn2(b, TN_S_add, row, i == 0 && p->first ? tn_l_fn2(b, TN_S_sub, lower_scalar(L, b, start), p->first) : lower_scalar(L, b, start));
         k_is_last_range = i == p->op->nranges - 1 && p->k.start == start;
     }
     if (!k_is_last_range)
@@ -78,12 +82,15 @@ static tn_lvalue *panel_row(lower *L, tn_lbuilder *b, const product *p, tn_lvalu
     return tn_l_fn2(b, TN_S_add, row, kk);
 }
 
+/* b may be where the kernel begins, before any number of its body. */
 static tn_lvalue *panel_rows(lower *L, tn_lbuilder *b, const product *p)
 {
     tn_lvalue *rows = tn_l_index(b, 1);
     int n = p->op->nranges;
-    for (int i = 0; i < n; i++)
-        rows = tn_l_fn2(b, TN_S_mul, rows, lower_scalar(L, b, p->op->operand[i]));
+    for (int i = 0; i < n; i++) {
+        tn_dim limit = i == 0 && p->window ? tn_dim_const(L->session, p->window * p->op->step[0].size) : lower_value_dim(L, p->op->operand[i]);
+        rows = tn_l_fn2(b, TN_S_mul, rows, limit && tn_dim_is_const(limit) ? tn_l_index(b, limit->value) : lower_scalar(L, b, p->op->operand[i]));
+    }
     return n && p->k.start == &p->op->region[0]->arg[n - 1] ? rows : tn_l_fn2(b, TN_S_mul, rows, tn_l_index(b, p->K));
 }
 
@@ -196,7 +203,7 @@ static void pack_panel(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *ba
     scope s = lower_open(L);
     tn_dtype dtype = p->b->type.dtype;
     int64_t full, known;
-    lower_open_ranges(L, &in, p->op);
+    lower_open_ranges_between(L, &in, p->op, p->first, p->end);
     tn_lvalue *count = lower_axis_count(L, &in, p->K, &p->k), *from = tn_l_index(&in, 0);
     if (packs_turned(L, p))
         from = pack_turned(L, &in, p, batch, n0, columns, count);
@@ -353,7 +360,7 @@ static void prefetch_next(lower *L, tn_lbuilder *b, const product *p, const bloc
 }
 
 /* The tile has all rows' accumulators, not those of a block alone. */
-static bool holds_all_rows(const product *p) { return p->strip || p->turned; }
+static bool holds_all_rows(const product *p) { return p->strip || p->turned || p->window; }
 
 /* Where lane l of vector v of row i of the block lies in the tile. */
 static tn_lvalue *tile_offset(tn_lbuilder *b, const product *p, tn_lvalue *m0, int64_t i, int64_t v, tn_lvalue *l)
@@ -375,7 +382,7 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
     for (int64_t i = 0; i < rows * t.vectors; i++) {
         acc[i] = tn_l_alloc(b, "acc", p->type, TN_SPACE_REG, p->width);
         l = lower_vector_loop(b, p->width, &lane);
-        tn_lvalue *start = p->strip ? tn_l_load(&lane, tile, tile_offset(&lane, p, m0, i / t.vectors, i % t.vectors, l), 1, NULL, NULL) : zero;
+        tn_lvalue *start = p->strip || p->first ? tn_l_load(&lane, tile, tile_offset(&lane, p, m0, i / t.vectors, i % t.vectors, l), 1, NULL, NULL) : zero;
         tn_l_store(&lane, acc[i], l, start, NULL);
     }
     for (int64_t v = 0; v < t.vectors; v++)
@@ -388,7 +395,7 @@ static void micro_kernel(lower *L, tn_lbuilder *b, const product *p, int64_t row
     }
     in = *b;
     if (!p->strip)
-        lower_open_ranges(L, &in, p->op);
+        lower_open_ranges_between(L, &in, p->op, p->first, p->end);
     tn_lvalue *first = p->strip ? p->from : tn_l_index(&in, 0), *count = p->strip ? p->to : lower_axis_count(L, &in, p->K, &p->k);
     int64_t unroll = rows == p->rows ? p->unroll : 1, known;
     if (unroll > 1) {
@@ -472,7 +479,7 @@ static void epilogue(lower *L, tn_lbuilder *b, const product *p, tn_lvalue *batc
     in = tn_l_in(&in, loop->region[0]);
     tn_lvalue *j = loop->region[0]->arg, *n = tn_l_fn2(&in, TN_S_add, n0, j);
     lower_fact(L, &p->n, n);
-    tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, p->strip ? m : i, tn_l_index(&in, p->columns)), j);
+    tn_lvalue *at = tn_l_fn2(&in, TN_S_add, tn_l_fn2(&in, TN_S_mul, holds_all_rows(p) ? m : i, tn_l_index(&in, p->columns)), j);
     tn_lvalue *x = tn_l_load(&in, tile, at, 1, NULL, NULL);
     tn_lvalue *idx[3] = {batch, m, n}, **index = p->batch ? idx : idx + 1;
     if (p->store || p->value)
@@ -531,13 +538,19 @@ static void epilogue_turned(lower *L, tn_lbuilder *b, const product *p, tn_lvalu
     lower_close(L, s);
 }
 
+static void zero_tile(tn_lbuilder *b, const product *p, tn_lvalue *tile)
+{
+    tn_lbuilder lane;
+    tn_lvalue *l = lower_vector_loop(b, tn_ceildiv(p->M, p->rows) * p->rows * p->columns, &lane);
+    tn_l_store(&lane, tile, l, tn_l_const(&lane, tn_lscalar(p->type), tn_number_from_int(p->type, 0)), NULL);
+}
+
 /* tile := 0, then += each strip's part, all blocks of rows for one strip before the next. */
 static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *count, tn_lvalue *tile)
 {
-    tn_lbuilder in = *b, lane;
+    tn_lbuilder in = *b;
     scope s = lower_open(L);
-    tn_lvalue *l = lower_vector_loop(&in, tn_ceildiv(p->M, p->rows) * p->rows * p->columns, &lane);
-    tn_l_store(&lane, tile, l, tn_l_const(&lane, tn_lscalar(p->type), tn_number_from_int(p->type, 0)), NULL);
+    zero_tile(&in, p, tile);
     lower_open_ranges(L, &in, p->op);
     tn_lvalue *total = lower_axis_count(L, &in, p->K, &p->k), *step = tn_l_index(&in, p->strip);
     tn_lop *loop = tn_l_for(&in, "strip", tn_l_index(&in, 0), total, step, TN_FOR_SERIAL);
@@ -547,6 +560,47 @@ static void sum_strips(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, t
     tn_lvalue *m0 = lower_block_loop(&in, "m0", count, p->rows);
     choose_rows(L, &in, p, tn_l_fn2(&in, TN_S_sub, count, m0), batch, m0, n0, count, tile);
     lower_close(L, s);
+}
+
+/* The same, of windows of the first range: each one's panel is packed when all rows have used the one before. */
+static void sum_windows(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *columns, tn_lvalue *count, tn_lvalue *tile)
+{
+    tn_lbuilder in = *b;
+    scope s = lower_open(L);
+    zero_tile(&in, p, tile);
+    tn_lvalue *limit = lower_scalar(L, &in, p->op->operand[0]), *step = tn_l_index(&in, p->window * p->op->step[0].size);
+    tn_lop *loop = tn_l_for(&in, "window", tn_l_index(&in, 0), limit, step, TN_FOR_SERIAL);
+    in = tn_l_in(&in, loop->region[0]);
+    p->first = loop->region[0]->arg;
+    p->end = tn_l_fn2(&in, TN_S_min, tn_l_fn2(&in, TN_S_add, p->first, step), limit);
+    pack_panel(L, &in, p, batch, n0, columns);
+    tn_lvalue *m0 = lower_block_loop(&in, "m0", count, p->rows);
+    choose_rows(L, &in, p, tn_l_fn2(&in, TN_S_sub, count, m0), batch, m0, n0, count, tile);
+    p->first = p->end = NULL;
+    lower_close(L, s);
+}
+
+/* The columns of a panel, from the first to the last row. */
+static void emit_columns(lower *L, tn_lbuilder *b, product *p, tn_lvalue *batch, tn_lvalue *n0, tn_lvalue *columns, tn_lvalue *mb, tn_lvalue *tile)
+{
+    tn_lbuilder in = *b;
+    bool summed = p->strip || p->window;
+    if (p->panel && !p->window)
+        pack_panel(L, &in, p, batch, n0, columns);
+    if (p->window)
+        sum_windows(L, &in, p, batch, n0, columns, mb, tile);
+    else if (p->strip)
+        sum_strips(L, &in, p, batch, n0, mb, tile);
+    tn_lbuilder blocks = in;
+    if (!summed || !p->turned) {
+        tn_lvalue *m0 = lower_block_loop(&blocks, "m0", mb, p->rows);
+        if (!summed)
+            choose_rows(L, &blocks, p, tn_l_fn2(&blocks, TN_S_sub, mb, m0), batch, m0, n0, mb, tile);
+        if (!p->turned)
+            epilogue(L, &blocks, p, batch, m0, n0, lower_block_count(&blocks, mb, m0, p->rows), columns, tile);
+    }
+    if (p->turned)
+        epilogue_turned(L, &in, p, batch, n0, mb, columns, tile);
 }
 
 static void emit_product(lower *L, tn_lbuilder *b, product *p)
@@ -560,26 +614,27 @@ static void emit_product(lower *L, tn_lbuilder *b, product *p)
     }
     tn_lvalue *mb = lower_axis_count(L, &in, p->M, &p->m), *nb = lower_axis_count(L, &in, p->N, &p->n);
     int64_t m_known, most = tn_l_is_const(mb, &m_known) ? m_known : p->M;
+    bool whole = p->N % p->columns == 0; /* lanes must not pass the operand's end */
     p->last = tn_l_fn2(&in, TN_S_sub, mb, tn_l_index(&in, 1));
     p->packed = is_packed(L, p->b, p->columns);
-    if (!p->packed && (most > 2 || p->N % p->columns)) /* fewer rows do not pay for it, but lanes must not pass the operand's end */
+    if (p->packed || (most <= p->direct && whole))
+        p->window = 0;
+    else
         p->panel = tn_l_alloc_sized(&in, "panel", p->b->type.dtype, tn_l_fn2(&L->entry, TN_S_mul, panel_rows(L, &L->entry, p), tn_l_index(&L->entry, p->columns)));
     tn_lvalue *n0 = lower_block_loop(&in, "n0", nb, p->columns);
     tn_lvalue *columns = lower_block_count(&in, nb, n0, p->columns);
-    if (p->panel)
-        pack_panel(L, &in, p, batch, n0, columns);
-    if (p->strip)
-        sum_strips(L, &in, p, batch, n0, mb, tile);
-    tn_lbuilder blocks = in;
-    if (!p->strip || !p->turned) {
-        tn_lvalue *m0 = lower_block_loop(&blocks, "m0", mb, p->rows);
-        if (!p->strip)
-            choose_rows(L, &blocks, p, tn_l_fn2(&blocks, TN_S_sub, mb, m0), batch, m0, n0, mb, tile);
-        if (!p->turned)
-            epilogue(L, &blocks, p, batch, m0, n0, lower_block_count(&blocks, mb, m0, p->rows), columns, tile);
+    if (p->panel && p->direct > DIRECT && whole && !tn_l_is_const(mb, &m_known)) { /* as many rows as a run has */
+        tn_lop *few = tn_l_if(&in, tn_l_fn2(&in, TN_S_le, mb, tn_l_index(&in, p->direct)));
+        tn_lbuilder then = tn_l_in(&in, few->region[0]);
+        product direct = *p;
+        direct.panel = NULL;
+        direct.window = direct.strip = 0;
+        scope few_rows = lower_open(L);
+        emit_columns(L, &then, &direct, batch, n0, columns, mb, tile);
+        lower_close(L, few_rows);
+        in = tn_l_in(&in, few->region[1]);
     }
-    if (p->turned)
-        epilogue_turned(L, &in, p, batch, n0, mb, columns, tile);
+    emit_columns(L, &in, p, batch, n0, columns, mb, tile);
     lower_close(L, s);
 }
 
@@ -644,6 +699,9 @@ static product product_of(lower *L, const tn_top *op, const tn_top *store)
     if (op->code == TN_T_dot && tn_schedule_get(schedule, op->label, "rows", 0) == 0)
         p.rows = even_rows(&p, machine);
     p.strip = tn_schedule_get(schedule, op->label, "strip", default_strip(L, &p));
+    p.direct = tn_min(tn_schedule_get(schedule, op->label, "direct", DIRECT), tn_max(p.rows, DIRECT));
+    p.window = op->code == TN_T_dot || !op->nranges ? 0 : tn_schedule_get(schedule, op->label, "window", 0);
+    p.strip = p.window ? 0 : p.strip;
     p.left = tn_map_get(&CPU(L)->operands, TN_KEY(p.a));
     p.turned = store && p.M > 1 && p.width >= 4 && p.width <= 16 && lower_store_vector_axis(L, store) == p.batch;
     return p;

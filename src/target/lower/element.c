@@ -512,17 +512,20 @@ tn_lvalue *lower_grant_guards(lower *L, tn_lbuilder *b, const tn_tvalue *v)
     return all;
 }
 
-void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op)
+void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op) { lower_open_ranges_between(L, b, op, NULL, NULL); }
+
+void lower_open_ranges_between(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *from, tn_lvalue *to)
 {
     static const char *const names[TN_TILE_RANK] = {"j0", "j1", "j2", "j3", "j4", "j5"};
     for (int i = 0; i < op->nranges; i++) {
-        tn_lvalue *limit = lower_scalar(L, b, op->operand[i]);
+        bool part = i == 0 && from;
+        tn_lvalue *limit = part ? to : lower_scalar(L, b, op->operand[i]);
         int64_t n, step = op->step[i].size;
         tn_lvalue *start;
-        if (tn_l_is_const(limit, &n) && n > 0 && n <= step) {
+        if (!part && tn_l_is_const(limit, &n) && n > 0 && n <= step) {
             start = tn_l_index(b, 0);
         } else {
-            tn_lop *loop = tn_l_for(b, names[i], tn_l_index(b, 0), limit, tn_l_index(b, step), TN_FOR_SERIAL);
+            tn_lop *loop = tn_l_for(b, names[i], part ? from : tn_l_index(b, 0), limit, tn_l_index(b, step), TN_FOR_SERIAL);
             *b = tn_l_in(b, loop->region[0]);
             start = loop->region[0]->arg;
         }

@@ -141,6 +141,7 @@ void lower_close(lower *L, scope s);
 tn_lvalue *lower_grant_guards(lower *L, tn_lbuilder *b, const tn_tvalue *v);
 /* Opens the serial loops over a fold's ranges (none for other operations) and makes the starts known. */
 void lower_open_ranges(lower *L, tn_lbuilder *b, const tn_top *op);
+void lower_open_ranges_between(lower *L, tn_lbuilder *b, const tn_top *op, tn_lvalue *from, tn_lvalue *to); /* of the first range these values alone; NULL: all */
 tn_lvalue *lower_place_offset(tn_lbuilder *b, const place *p, int rank, tn_lvalue *const *idx);
 void lower_set_place(lower *L, const tn_tvalue *v, place *p);
 /* out := region(a, x), n scalars each; may be in a loop that becomes vectors. */
