@@ -41,8 +41,11 @@ enum {
     ROWS_COUNTED = 4,         /* rows of inputs that a program keeps are told apart up to so many */
     PRODUCT_LEAST = 32,       /* rows and columns of a product's tile are not halved below */
     PRODUCT_FULL = 128,       /* rows and columns: 64 flops a byte of operands in shared memory, which is what the tensor cores need */
-                              /* twice as many columns of 2 bytes where that is faster: 85 flops a byte */
-    WIDE_COST = 170,          /* of its time, in percent (3072 deep: 37.5 us for 22) */
+                              /* more columns of 2 bytes, up to twice as many, where that is faster: 85 flops a byte */
+    UNEVEN = 32,              /* columns by which widths between differ */
+    ALONE_COST = 120,         /* percent of a strip's time among two instances that one takes where a CTA has one program, */
+    WIDE_COST = 204,          /* and one of twice as many columns (3072 deep: 37.5 us for 22); of others as many as they have, and half of what boxes of 64 copy besides */
+    RESULTS_COST = 4,         /* such strips that results take, which nothing hides where a CTA has one program: 1.6 us */
     PRODUCT_BYTES = 128,      /* of k: a row of the swizzled shared memory */
     FRAGMENT = 16,            /* rows of the smallest matrix instruction */
     VECTOR_WARPS = 4,         /* of a matrix times a vector: a row each. 8 are as fast; 2 rows a warp or 4 warps a row are slower where rows are few */
@@ -62,21 +65,27 @@ enum {
 /* How long a product takes, by which its tile and its parts are chosen where large tiles leave processors idle. Fitted to 700 kernels of 20 products and
  * convolutions on an H200 (bf16, operands not in the L2): 11 % off (RMS), and what is chosen takes 2 % longer than the best. */
 enum {
-    GROUP_RATE = 3600,        /* multiply-adds a ns on a processor, by wgmma; half of it for 4 bytes, twice for 1 */
+    GROUP_RATE = 3600,        /* multiply-adds a ns on a processor, by wgmma; half of it for 4 bytes, twice for 1; */
+    BOXES_GROUPS_RATE = 2900, /* waits included, where a producer copies, */
+    BOXES_GROUP_RATE = 2300,  /* if one warpgroup multiplies alone */
     WARP_RATE = 188,          /* of one warp, by mma */
     SCALAR_RATE = 120,        /* by none */
+    WARPS_OF_GROUP = 4,
     GROUP_SIDE = 64,          /* rows and columns that wgmma takes at least */
     GROUP_NS = 85,            /* of a strip: barrier, waits, addresses of copies, */
     WARP_NS = 105,            /* and loads of fragments */
     LATENCY_NS = 1120,        /* until a copy is there, with as much under way as there is room for */
     L2_RATE = 100,            /* bytes a ns that a processor gets out of the L2, */
+    BOXES_RATE = 110,         /* by boxes, */
     MEMORY_RATE = 34,         /* out of memory, when all ask; */
     ALONE_RATE = 56,          /* when few do */
     START_NS = 150,           /* of programs that begin when others have ended */
+    BOXES_NS = 80,            /* of a kernel with a producer: its tensor maps and mbarriers */
     TOTAL_NS = 1350,          /* a second kernel */
     PARTS_RATE = 22,          /* bytes a ns of parts that a processor stores, or loads */
     RING_LEAST = 3,           /* strips of programs that share a processor */
     RING_MOST = 8,
+    RING_BYTES = 124 << 10,   /* of a ring without wgmma: what memory's latency takes; more is slower (16 x 8192 x 8192 with 8 strips 34.9 us, with 4 to 7 34.3) */
     RING_SLACK = 4 << 10,     /* bytes a program has besides */
     MOST_RESIDENT = 4,        /* programs on a processor, by registers */
 };
@@ -412,7 +421,8 @@ static int product_warps(int64_t M, int64_t N, bool instruction)
 /* A product of constant sizes: depth of k, times the values that other contracted dims have; and the machine. */
 typedef struct sizes {
     int64_t rows, columns, others, depth, taps, bytes;
-    bool instruction, groups, blocks; /* blocks: columns may be split in blocks of scales, which the others count then */
+    bool instruction, groups, blocks, boxes; /* blocks: columns may be split in blocks of scales, which the others count then; boxes: where warpgroups multiply, a producer
+                                              * copies both factors */
     int64_t wave, shared; /* processors, bytes of shared memory of one */
 } sizes;
 
@@ -435,34 +445,45 @@ static int64_t ring_stages(const sizes *s, const gpu_product *p, int64_t residen
     return within((s->shared / resident - RING_SLACK) / strip_bytes(s, p) - by_groups(s, p), 2, RING_MOST);
 }
 
-/* Two things at once: the shorter one is hidden but for a tenth. */
-static double overlapped(double a, double b) { return tn_max(a, b) + tn_min(a, b) / 10; }
+static bool by_boxes(const sizes *s, const gpu_product *p) { return s->boxes && by_groups(s, p); }
+
+/* Two things at once: the shorter one is hidden but for a tenth, and altogether where a producer copies. */
+static double overlapped(double a, double b, bool boxes) { return tn_max(a, b) + (boxes ? 0 : tn_min(a, b) / 10); }
 
 /* A strip of each of so many programs that are on a processor together. */
 static double strip_ns(const sizes *s, const gpu_product *p, int64_t resident)
 {
-    bool groups = by_groups(s, p);
-    double rate = !s->instruction ? SCALAR_RATE : (groups ? GROUP_RATE : WARP_RATE * product_warps(p->M, p->N, true)) * 2.0 / (double)s->bytes, n = (double)resident;
-    double products = (double)(p->M * p->N * p->K) / rate, bytes = (double)strip_bytes(s, p) / L2_RATE;
-    double alone = tn_max((groups ? GROUP_NS : WARP_NS) + products, LATENCY_NS / (double)(ring_stages(s, p, resident) - 1));
-    return overlapped(alone, n * tn_max(products, bytes));
+    bool groups = by_groups(s, p), boxes = by_boxes(s, p);
+    double all = !s->instruction ? SCALAR_RATE : (boxes ? BOXES_GROUPS_RATE : groups ? GROUP_RATE : WARP_RATE * product_warps(p->M, p->N, true)) * 2.0 / (double)s->bytes;
+    double one = boxes && product_warps(p->M, p->N, true) == WARPS_OF_GROUP ? all * BOXES_GROUP_RATE / BOXES_GROUPS_RATE : all, n = (double)resident;
+    double elements = (double)(p->M * p->N * p->K), bytes = (double)strip_bytes(s, p) / (boxes ? BOXES_RATE : L2_RATE);
+    double alone = tn_max((boxes ? 0 : groups ? GROUP_NS : WARP_NS) + elements / one, LATENCY_NS / (double)(ring_stages(s, p, resident) - !boxes));
+    return overlapped(alone, n * tn_max(elements / all, bytes), boxes);
+}
+
+/* Bytes a ns that programs get out of memory: what all can ask for, up to what there is; by boxes with a rounded corner between. */
+static double memory_rate(double asked, double there, bool boxes)
+{
+    double lower = tn_min(asked, there), part = lower / tn_max(asked, there);
+    return boxes ? lower / sqrt(sqrt(1 + part * part * part * part)) : lower;
 }
 
 /* What the product takes with these tiles and parts. */
 static double product_ns(const sizes *s, const gpu_product *p)
 {
     int64_t programs = all_programs(s, p), strips = tn_ceildiv(tn_ceildiv(s->depth, p->K), p->parts) * (p->taps ? 1 : s->taps), most = most_resident(s, p);
-    double operands = (double)(s->rows + s->columns * s->taps) * (double)(s->depth * s->others * s->bytes), ns = 0;
+    double operands = (double)(s->rows + s->columns * s->taps) * (double)(s->depth * s->others * s->bytes), ns = by_boxes(s, p) ? BOXES_NS : 0;
     for (int64_t left = tn_ceildiv(programs, s->wave); left > 0; left -= most)
         ns += (double)strips * strip_ns(s, p, tn_min(left, most)) + START_NS;
-    ns = overlapped(ns, operands / (double)tn_min(programs * ALONE_RATE, s->wave * MEMORY_RATE));
+    ns = overlapped(ns, operands / memory_rate((double)programs * ALONE_RATE, (double)s->wave * MEMORY_RATE, by_boxes(s, p)), by_boxes(s, p));
     double stored = (double)(4 * s->rows * s->columns * s->others * all_parts(s, p)); /* and loaded again */
     return all_parts(s, p) == 1 ? ns : ns + TOTAL_NS + 2 * stored / (double)(s->wave * PARTS_RATE);
 }
 
 static int64_t stages_of(const sizes *s, const gpu_product *p)
 {
-    return ring_stages(s, p, within(tn_ceildiv(all_programs(s, p), s->wave), 1, most_resident(s, p)));
+    int64_t stages = ring_stages(s, p, within(tn_ceildiv(all_programs(s, p), s->wave), 1, most_resident(s, p)));
+    return by_groups(s, p) ? stages : within(RING_BYTES / strip_bytes(s, p), 2, stages);
 }
 
 /* The parts of this tile that take least time, into *best, if that is a hundredth less than *least. */
@@ -482,7 +503,7 @@ static void try_parts(const sizes *s, gpu_product p, double *least, gpu_product 
 }
 
 /* The tile and the parts that take least time; *best has the largest tile and the least strip of k. Of nearly equals what was measured to be faster: wgmma, wide tiles,
- * few rows, and deep strips for wgmma. */
+ * few rows, and for wgmma deep strips, if the ring has more than the least of them. */
 static void choose_parts(const sizes *s, gpu_product *best)
 {
     const gpu_product largest = *best;
@@ -494,10 +515,12 @@ static void choose_parts(const sizes *s, gpu_product *best)
             for (p.M = FRAGMENT; p.M <= largest.M; p.M *= 2) {
                 if (by_groups(s, &p) != groups)
                     continue;
-                p.K = groups ? deepest : largest.K;
-                try_parts(s, p, &least, best);
-                p.K = groups ? largest.K : deepest;
-                try_parts(s, p, &least, best);
+                p.K = deepest;
+                bool deep = groups && ring_stages(s, &p, 1) > RING_LEAST;
+                for (int i = 0; i < 2; i++) {
+                    p.K = (i == 0) == deep ? deepest : largest.K;
+                    try_parts(s, p, &least, best);
+                }
             }
     best->stages = stages_of(s, best);
 }
@@ -509,14 +532,8 @@ static int64_t rounds(const fuser *F, int64_t programs, int64_t others)
     return tn_mul(programs, others, &n) ? tn_ceildiv(n, F->options->target.wave) : INT64_MAX / 100;
 }
 
-/* Tiles of twice as many columns: each takes WIDE_COST percent of a narrow one's time, so that the last round, in which processors idle, may cost more than they save. */
-static bool wide_is_faster(const fuser *F, int64_t rows, int64_t wide, int64_t narrow, int64_t others)
-{
-    return !few(F, rows * wide, others, 1) && rounds(F, rows * wide, others) * WIDE_COST <= rounds(F, rows * narrow, others) * 100;
-}
-
 /* What a product is made of; sizes that are not known stand for large ones. *counted: all are known. */
-static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype type, bool *counted)
+static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype type, bool loaded, bool *counted)
 {
     const tn_tile_target *target = &F->options->target;
     tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
@@ -525,7 +542,7 @@ static sizes sizes_of(fuser *F, const group *g, int m, int n, int k, tn_dtype ty
     *counted = known(em) && known(en) && taps && tn_dim_is_const(ek) && ek->value > 0;
     return (sizes){.rows = known(em) ? known(em) : LARGE, .columns = known(en) ? known(en) : LARGE, .others = other_programs(g, m, n), .depth = known(ek) ? known(ek) : LARGE,
                    .taps = tn_max(taps, 1), .bytes = tn_max(tn_dtype_bits(type) / 8, 1), .instruction = has_instruction(F, type), .groups = target->groups,
-                   .blocks = g->scaled, .wave = target->wave, .shared = target->shared};
+                   .blocks = g->scaled, .boxes = loaded, .wave = target->wave, .shared = target->shared};
 }
 
 static void finish_tile(const sizes *s, gpu_product *p)
@@ -566,20 +583,45 @@ static bool may_take_turns(fuser *F, group *g, int m, int n)
     return t.may;
 }
 
-/* Two programs in turns where there is more than one a processor and the lowering can; else one of twice as many columns where that is faster. Of f8, strips' sums are added up while
- * another warpgroup multiplies, which in turns none does: 0.61 of cuBLAS for 0.93. Scales of twice as many columns would leave no registers. */
-static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, tn_dtype type, const sizes *s, gpu_product *p)
+/* What all rounds of programs of so many columns take, in hundredths of a strip's time of two instances in turns. */
+static int64_t rounds_cost(const fuser *F, const sizes *s, const gpu_product *p, int64_t columns, bool turns)
 {
-    int64_t rows = tn_ceildiv(s->rows, p->M), narrow = tn_ceildiv(s->columns, p->N), wide = tn_ceildiv(s->columns, 2 * p->N);
+    enum { BOX = 64 };
+    int64_t strips = tn_ceildiv(s->depth, p->K) * s->taps, n = rounds(F, tn_ceildiv(s->rows, p->M) * tn_ceildiv(s->columns, columns), s->others), each, cost;
+    if (turns)
+        each = 100;
+    else if (columns == PRODUCT_FULL)
+        each = ALONE_COST;
+    else
+        each = columns == 2 * PRODUCT_FULL ? WIDE_COST : (columns + tn_ceildiv(columns, BOX) * BOX) * 50 / PRODUCT_FULL;
+    return tn_mul(strips * each + (turns ? 0 : RESULTS_COST * 100), n, &cost) ? cost + (turns ? RESULTS_COST * 100 : 0) : INT64_MAX;
+}
+
+/* Two programs in turns where there is more than one a processor and the lowering can; else, or where the last of their rounds leaves too many processors idle, one of more
+ * columns: twice as many, or of halves by warpgroups a number between. Of f8, strips' sums are added up while another warpgroup multiplies, which in turns none does: 0.61 of
+ * cuBLAS for 0.93. Scales of more columns would leave no registers. */
+static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, bool counted, tn_dtype type, const sizes *s, gpu_product *p)
+{
+    int64_t rows = tn_ceildiv(s->rows, p->M), narrow = p->N, most = 2 * narrow;
     if (p->stages || (s->bytes != 2 && !(s->groups && s->instruction)) || p->M != PRODUCT_FULL || p->N != PRODUCT_FULL)
         return;
-    if (loaded && s->groups && !product_imprecise(F, type) && rounds(F, rows * narrow, s->others) > 1 && may_take_turns(F, g, m, n)) {
+    bool boxes = loaded && s->groups && !product_imprecise(F, type) && may_take_turns(F, g, m, n);
+    bool turns = boxes && rounds(F, rows * tn_ceildiv(s->columns, narrow), s->others) > 1, uneven = counted && boxes && s->bytes == 2 && !g->scaled;
+    int64_t least = rounds_cost(F, s, p, narrow, turns);
+    for (int64_t columns = uneven ? narrow + UNEVEN : most; !g->scaled && columns <= most; columns += UNEVEN) {
+        int64_t cost = rounds_cost(F, s, p, columns, false);
+        if (cost > least || (columns == most && (turns || few(F, rows * tn_ceildiv(s->columns, most), s->others, 1))))
+            continue;
+        least = cost;
+        p->N = columns;
+    }
+    if (p->N != narrow) {
+        finish_tile(s, p);
+        p->stages = p->N < most ? ring_stages(s, p, 1) : 0;
+    } else if (turns) {
         p->warps = PRODUCT_WARPS;
         p->instances = PRODUCT_INSTANCES;
         p->stages = PRODUCT_STAGES;
-    } else if (!g->scaled && wide_is_faster(F, rows, wide, narrow, s->others)) {
-        p->N *= 2;
-        finish_tile(s, p);
     }
 }
 
@@ -587,7 +629,7 @@ gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype t
 {
     bool counted;
     tn_dim one = tn_dim_const(F->session, 1), em = m >= 0 ? fuse_whole_extent(F, g, m) : one, en = n >= 0 ? fuse_whole_extent(F, g, n) : one;
-    sizes s = sizes_of(F, g, m, n, k, type, &counted);
+    sizes s = sizes_of(F, g, m, n, k, type, loaded, &counted);
     int64_t rows = s.rows, columns = s.columns, others = s.others, bytes = s.bytes;
     gpu_product p = {.M = product_side(em, m >= 0, s.instruction), .N = product_side(en, n >= 0, s.instruction), .parts = 1};
     p.K = within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / bytes);
@@ -599,7 +641,7 @@ gpu_product fuse_gpu_product(fuser *F, group *g, int m, int n, int k, tn_dtype t
     while (!p.stages && few(F, tn_ceildiv(rows, p.M) * tn_ceildiv(columns, p.N), others, 1) && tn_max(p.M, p.N) > PRODUCT_LEAST)
         *(p.N >= p.M ? &p.N : &p.M) /= 2;
     finish_tile(&s, &p);
-    widen_tile(F, g, m, n, loaded, type, &s, &p);
+    widen_tile(F, g, m, n, loaded, counted, type, &s, &p);
     return p;
 }
 
@@ -658,7 +700,7 @@ gpu_product fuse_gpu_choose_product(fuser *F, group *g, const char *stem, int m,
     bool counted;
     if (!fuse_is_asked(F) || p.M == 1 || p.N == 1)
         return p;
-    sizes s = sizes_of(F, g, m, n, k, type, &counted);
+    sizes s = sizes_of(F, g, m, n, k, type, loaded, &counted);
     add_product(F, &c, &s, &p);
     for (int64_t depth = 1; depth <= 1 + (s.depth > PRODUCT_BYTES / s.bytes); depth++)
         add_tiles(F, &c, &s, counted, depth * within(pow2_ceil(s.depth), FRAGMENT, PRODUCT_BYTES / s.bytes));

@@ -53,11 +53,12 @@ static void check(const char *text, const shape *s, bool boxes, const char *rema
 static void test_orders(void **state)
 {
     static const char *const text[] = {PRODUCT("[k*8, 1]", "[n*8, 1]"), PRODUCT("[k*8, 1]", "[1, k*8]"), PRODUCT("[1, m*8]", "[n*8, 1]"), PRODUCT("[1, m*8]", "[1, k*8]")};
-    static const shape shapes[] = {{9, 17, 25, 64, 64, 4, 0, 0, 0}, {17, 9, 41, 128, 64, 8, 0, 0, 0}, {8, 8, 1, 64, 64, 4, 0, 0, 0}, {5, 3, 0, 64, 64, 4, 0, 0, 0}, {33, 3, 9, 64, 64, 4, 0, 0, 0}};
+    static const shape shapes[] = {{9, 17, 25, 64, 64, 4, 0, 0, 0}, {17, 9, 41, 128, 64, 8, 0, 0, 0}, {8, 8, 1, 64, 64, 4, 0, 0, 0}, {5, 3, 0, 64, 64, 4, 0, 0, 0}, {33, 3, 9, 64, 64, 4, 0, 0, 0},
+                                   {33, 49, 17, 128, 192, 8, 0, 0, 0}, {9, 25, 9, 64, 192, 4, 0, 3, 0}, {17, 41, 17, 128, 160, 8, 0, 0, 0}, {17, 29, 9, 128, 224, 8, 0, 3, 2}};
     (void)state;
     for (size_t t = 0; t < TN_COUNT(text); t++)
         for (size_t i = 0; i < TN_COUNT(shapes); i++)
-            if (t == 0 || i < 2)
+            if (t == 0 || i < 2 || i > 4)
                 check(text[t], &shapes[i], true, NULL, t * 10 + i);
 }
 

@@ -171,6 +171,9 @@ static bool may_lie_along_k(const lower *L, const tn_top *dot, int number)
            !gpu_neighbours(L, load, &axis, &multiple) || axis == 1 - number;
 }
 
+/* Columns between powers of two that instructions of halves are there for. */
+static bool is_uneven(tn_dtype factor, int64_t n) { return tn_dtype_bits(factor) == 16 && (n == 160 || n == 192 || n == 224); }
+
 /* Columns of an instruction of a warpgroup, for a dot that a fold adds up, in a loop, or once a program: it reads factors from shared memory, whole rows of 128 bytes. */
 static int group_columns_of(const lower *L, const product *p)
 {
@@ -183,7 +186,7 @@ static int group_columns_of(const lower *L, const product *p)
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
     bool loops = (!fold || fold->code == TN_T_for) && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
     bool fits = L->machine->groups && dot->precision != TN_TF32X3 && (adds || loops);
-    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
+    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || (!is_power(n) && !(adds && is_uneven(p->factor, n))) || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
 }
@@ -204,13 +207,14 @@ static void choose(lower *L, product *p)
 {
     const tn_ttype *x = &p->dot->operand[0]->type, *type = &p->dot->result->type;
     const gpu_mma *found = find_instruction(p);
-    if (x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size) || !is_power(type->extent[1].size))
+    if (x->rank != 2 || !is_power(x->extent[0].size) || !is_power(x->extent[1].size))
         return;
+    bool even = is_power(type->extent[1].size);
     if (found && x->extent[1].size * tn_dtype_bits(x->dtype) / 8 >= GPU_MMA_DEPTH) {
         p->group_columns = group_columns_of(L, p);
         if (p->group_columns && !tn_layout_wgmma_acc(type, GPU(L)->warps, p->group_columns, &p->layout))
             p->group_columns = 0;
-        if (!p->group_columns)
+        if (!p->group_columns && even)
             p->warps = share_out(L, p->dot, type->extent[0].size, type->extent[1].size);
         if (p->group_columns || (p->warps.m && tn_layout_mma_acc(type, p->warps.m, p->warps.n, &p->layout))) {
             p->mma = found;
@@ -218,7 +222,7 @@ static void choose(lower *L, product *p)
             return;
         }
     }
-    p->blocks = p->factor == p->sum && gpu_block_layout(L, p->dot, &p->warps, &p->layout);
+    p->blocks = even && p->factor == p->sum && gpu_block_layout(L, p->dot, &p->warps, &p->layout);
 }
 
 static product product_of(lower *L, const tn_top *op)

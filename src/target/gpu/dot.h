@@ -25,7 +25,7 @@ typedef struct gpu_operand {
     bool left;
     int inner;             /* axis of the value whose elements are neighbours */
     int lies;              /* that of where it comes from */
-    int64_t rows, columns; /* the other axis' extent, the inner one's */
+    int64_t rows, columns; /* the other axis' extent, the inner one's in whole boxes */
     int64_t box;           /* columns of one */
     int piece_bits;        /* log2 of the elements of 16 bytes */
     int piece_count;       /* pieces of a box's row: 1, 2, 4, 8 */

@@ -15,9 +15,9 @@ static int log2_of(int64_t x) { return __builtin_ctzll((uint64_t)x); }
 static void set_inner(gpu_operand *o, int inner)
 {
     o->inner = inner;
-    o->columns = o->value->type.extent[inner].size;
+    o->box = tn_min(o->value->type.extent[inner].size, LINE / o->bytes);
+    o->columns = tn_ceildiv(o->value->type.extent[inner].size, o->box) * o->box;
     o->rows = o->value->type.extent[1 - inner].size;
-    o->box = tn_min(o->columns, LINE / o->bytes);
     o->piece_bits = log2_of(PIECE / o->bytes);
     o->piece_count = (int)(o->box >> o->piece_bits);
 }

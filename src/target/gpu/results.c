@@ -17,7 +17,7 @@ struct gpu_result {
     gpu_operand box;       /* rows of one, 64 columns; where it lies in the buffers */
     tn_lmap map;
     int in[TN_LAYOUT_REG_BITS], nin;     /* register bits that walk matrices of a box, four at a time */
-    int boxes[TN_LAYOUT_REG_BITS], nboxes; /* register bits that walk boxes */
+    int boxes[TN_LAYOUT_REG_BITS], nboxes; /* register bits that walk boxes; repeats along the axis walk them too, outermost */
     int buffers;           /* of an instance */
 };
 
@@ -39,7 +39,7 @@ static bool find_boxes(gpu_result *r, int inner)
     enum { COLUMNS = LINE / 2, MOST_ROWS = 256 };
     const tn_layout *l = &r->layout;
     uint32_t along, across, rows = MATRIX;
-    if (l->rank != 2 || l->repeats[0] != 1 || l->repeats[1] != 1 || l->reg_bits < FOUR_BITS || l->bits[inner] < __builtin_ctz(COLUMNS) || tn_layout_column(l, 0, inner) != 1)
+    if (l->rank != 2 || l->repeats[1 - inner] != 1 || l->reg_bits < FOUR_BITS || l->bits[inner] < __builtin_ctz(COLUMNS) || tn_layout_column(l, 0, inner) != 1)
         return false;
     for (int i = 0; i < TN_LAYOUT_LANE_BITS; i++) {
         uint32_t wanted = i < LANE_ROWS ? 2u << i : 1u << (i - LANE_ROWS);
@@ -150,6 +150,9 @@ static const char *why_not(lower *L, gpu_result *r)
 
 /* ---- shared memory --------------------------------------------------------------------------------------------------------- */
 
+/* Boxes of a tile. */
+static int box_count(const gpu_result *r) { return r->layout.repeats[r->box.inner] << r->nboxes; }
+
 static int64_t box_elements(const gpu_result *r) { return gpu_operand_elements(&r->box); }
 static int64_t bytes_of(const gpu_result *r) { return box_elements(r) * r->box.bytes * r->buffers; }
 
@@ -173,7 +176,8 @@ int64_t gpu_bound_results(lower *L, int64_t most)
     int64_t bytes = 0;
     for (size_t i = 0; i < GPU(L)->results.len; i++) {
         gpu_result *r = GPU(L)->results.at[i];
-        r->buffers = (int)tn_min(most, INT64_C(1) << r->nboxes);
+        for (r->buffers = (int)tn_min(most, box_count(r)); box_count(r) % r->buffers;)
+            r->buffers--;
         bytes += bytes_of(r);
     }
     return bytes;
@@ -219,6 +223,22 @@ static void add_walks(tn_lbuilder *b, nest *n, const int *bits, int count, tn_lv
     }
 }
 
+/* Which repeat a box is of. */
+static tn_lvalue *repeat_of(tn_lbuilder *b, const gpu_result *r, tn_lvalue *box) { return tn_l_fn2(b, TN_S_shr_logical, box, tn_l_index(b, r->nboxes)); }
+
+/* The box of a tile by number. */
+static void add_box(tn_lbuilder *b, nest *n, const gpu_result *r, tn_lvalue *box)
+{
+    int axis = r->box.inner, repeats = r->layout.repeats[axis];
+    add_walks(b, n, r->boxes, r->nboxes, box);
+    if (repeats == 1)
+        return;
+    tn_lvalue *index = repeat_of(b, r, box);
+    n->walk[n->nwalks++] = (walk){axis, INT64_C(1) << r->layout.bits[axis], INT64_C(1) << r->layout.reg_bits, repeats, index};
+    n->idx[axis] = gpu_plus(b, n->idx[axis], gpu_times(b, index, INT64_C(1) << r->layout.bits[axis]));
+    n->reg = gpu_plus(b, n->reg, gpu_times(b, index, INT64_C(1) << r->layout.reg_bits));
+}
+
 /* The thread's 8 elements of four matrices into registers. */
 static void compute_matrices(lower *L, tn_lbuilder *b, const gpu_result *r, tn_lvalue *box, tn_lvalue *four, tn_lvalue *regs)
 {
@@ -235,7 +255,7 @@ static void compute_matrices(lower *L, tn_lbuilder *b, const gpu_result *r, tn_l
     n.idx[r->box.inner] = gpu_plus(&in, n.idx[r->box.inner], n.reg);
     add_walks(&in, &n, words, TN_COUNT(words), word);
     add_walks(&in, &n, r->in, r->nin, four);
-    add_walks(&in, &n, r->boxes, r->nboxes, box);
+    add_box(&in, &n, r, box);
     GPU(L)->nest = &n;
     L->sink = r->store;
     L->sink_index = n.idx;
@@ -278,6 +298,8 @@ static void send_box(lower *L, tn_lbuilder *b, const gpu_result *r, tn_lvalue *c
     for (int i = 0; i < r->map.rank; i++) {
         int axis = i == 0 ? r->box.inner : 1 - r->box.inner;
         operand[1 + i] = i < 2 ? gpu_plus(&one, start[i], walked(&one, &r->layout, axis, r->boxes, r->nboxes, box)) : start[i];
+        if (i == 0 && r->layout.repeats[axis] > 1)
+            operand[1 + i] = gpu_plus(&one, operand[1 + i], gpu_times(&one, repeat_of(&one, r, box), INT64_C(1) << r->layout.bits[axis]));
     }
     operand[1 + r->map.rank] = r->box.buffer;
     operand[2 + r->map.rank] = buffer;
@@ -383,10 +405,10 @@ static bool plan_turned(lower *L, gpu_result *r)
     int64_t bytes = 0;
     int budget = LOWER_BUDGET;
     bool across = false;
-    if (why_not(L, r) || !find_arrivals(L, r, v, &own, &budget))
+    if (why_not(L, r) || box_count(r) != 1 << r->nboxes || !find_arrivals(L, r, v, &own, &budget))
         return false;
     r->once = true;
-    r->buffers = 1 << r->nboxes;
+    r->buffers = box_count(r);
     for (size_t i = 0; i < g->arrivals.len; i++) {
         const gpu_operand *o = &g->arrivals.at[i]->box;
         bytes += gpu_operand_elements(o) * o->bytes;
@@ -477,8 +499,8 @@ bool gpu_store_result(lower *L, tn_lbuilder *b, const tn_top *store)
     gpu_meet(L, b);
     for (int i = 0; i < r->map.rank; i++)
         start[i] = tn_l_cast(b, lower_scalar(L, b, store->subscript[r->box.map_dim[i]].value), TN_I64);
-    tn_lbuilder in = gpu_unrolled(b, "box", INT64_C(1) << r->nboxes, &box);
-    tn_lvalue *buffer = gpu_times(&in, tn_l_fn2(&in, TN_S_and, box, tn_l_index(&in, r->buffers - 1)), box_elements(r));
+    tn_lbuilder in = gpu_unrolled(b, "box", box_count(r), &box);
+    tn_lvalue *buffer = gpu_times(&in, tn_l_fn2(&in, TN_S_rem, box, tn_l_index(&in, r->buffers)), box_elements(r));
     if (instance)
         buffer = gpu_plus(&in, buffer, gpu_times(&in, instance, box_elements(r) * r->buffers));
     if (r->buffers == 1 && !r->once) {
