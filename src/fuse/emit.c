@@ -6,6 +6,7 @@
 #include "fuse/internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------------- */
@@ -861,6 +862,9 @@ static tn_tvalue *with_initial(emitter *E, demand *d, int i, tn_scalar fn, tn_nu
     const tn_value *init = tn_operand(d->op, n + i);
     const tn_tensor *constant = fuse_single_constant(init);
     tn_dtype dtype = init->type.dtype;
+    tn_number start = tn_number_convert(identity, fuse_accumulator(dtype), dtype);
+    if (tn_is_float(dtype) && isnan(start.f)) /* of nothing the type can hold nothing: f8 e4m3 has no infinity. Only maxima and minima start at one, which are as exact before the cast */
+        return tn_t_cast(&E->b, tn_t_map2(&E->b, fn, folded, tn_t_cast(&E->b, emit_operand(E, d, n + i), folded->type.dtype)), dtype);
     folded = tn_t_cast(&E->b, folded, dtype);
     if (constant && tn_number_same(dtype, tn_number_convert(identity, fuse_accumulator(dtype), dtype), tn_tensor_at(constant, 0)))
         return folded;

@@ -597,6 +597,21 @@ static void add_rows(emitter *E, const source *src, int mdim, const int *parts, 
     }
 }
 
+/* The parts of a dim of which a program has one place, where they are not evenly spaced: a dim of the view each. */
+static void add_places(emitter *E, const source *src, int j, const int *parts, int n, row_view *v)
+{
+    tn_tbuilder *b = &E->b;
+    tn_tvalue *at = E->start[j];
+    for (int i = n; i-- > 0;) {
+        tn_tvalue *extent = tn_t_size(b, E->g->dim[parts[i]].extent);
+        v->dim_of[parts[i]] = v->rank;
+        v->shape[v->rank] = E->g->dim[parts[i]].extent;
+        v->stride[v->rank] = fuse_total_stride(E->F, src->l, src->m, parts[i]);
+        v->subs[v->rank++] = tn_sub_point(i ? tn_t_map2(b, TN_S_rem, at, extent) : at);
+        at = i ? tn_t_map2(b, TN_S_div, at, extent) : at;
+    }
+}
+
 static void guard_rows(emitter *E, tn_view *view, const row_view *v, const fmap *m)
 {
     for (const fguard *q = m->guards; q; q = q->next) {
@@ -629,6 +644,11 @@ static tn_tvalue *load_rows(emitter *E, const source *src, int mdim)
             continue;
         if (j == mdim && !even) {
             add_rows(E, src, mdim, parts, n, &v);
+            continue;
+        }
+        int of[FUSE_DIMS], count = fuse_parts_of(g, j, of);
+        if (E->axis[j] < 0 && !parts_merge(F, g, src, of, count)) {
+            add_places(E, src, j, of, count, &v);
             continue;
         }
         v.dim_of[j] = v.rank;
