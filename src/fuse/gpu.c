@@ -421,8 +421,7 @@ static int product_warps(int64_t M, int64_t N, bool instruction)
 /* A product of constant sizes: depth of k, times the values that other contracted dims have; and the machine. */
 typedef struct sizes {
     int64_t rows, columns, others, depth, taps, bytes;
-    bool instruction, groups, blocks, boxes; /* blocks: columns may be split in blocks of scales, which the others count then; boxes: where warpgroups multiply, a producer
-                                              * copies both factors */
+    bool instruction, groups, blocks, boxes; /* blocks: columns may be split in blocks of scales, which the others count then; boxes: where warpgroups multiply, a producer copies both factors */
     int64_t wave, shared; /* processors, bytes of shared memory of one */
 } sizes;
 
@@ -584,17 +583,14 @@ static bool may_take_turns(fuser *F, group *g, int m, int n)
 }
 
 /* What all rounds of programs of so many columns take, in hundredths of a strip's time of two instances in turns. */
-static int64_t rounds_cost(const fuser *F, const sizes *s, const gpu_product *p, int64_t columns, bool turns)
+static double rounds_cost(const fuser *F, const sizes *s, const gpu_product *p, int64_t columns, bool turns)
 {
     enum { BOX = 64 };
-    int64_t strips = tn_ceildiv(s->depth, p->K) * s->taps, n = rounds(F, tn_ceildiv(s->rows, p->M) * tn_ceildiv(s->columns, columns), s->others), each, cost;
+    double strips = (double)tn_ceildiv(s->depth, p->K) * (double)s->taps, n = (double)rounds(F, tn_ceildiv(s->rows, p->M) * tn_ceildiv(s->columns, columns), s->others);
     if (turns)
-        each = 100;
-    else if (columns == PRODUCT_FULL)
-        each = ALONE_COST;
-    else
-        each = columns == 2 * PRODUCT_FULL ? WIDE_COST : (columns + tn_ceildiv(columns, BOX) * BOX) * 50 / PRODUCT_FULL;
-    return tn_mul(strips * each + (turns ? 0 : RESULTS_COST * 100), n, &cost) ? cost + (turns ? RESULTS_COST * 100 : 0) : INT64_MAX;
+        return n * strips * 100 + RESULTS_COST * 100;
+    int64_t each = columns == PRODUCT_FULL ? ALONE_COST : columns == 2 * PRODUCT_FULL ? WIDE_COST : (columns + tn_ceildiv(columns, BOX) * BOX) * 50 / PRODUCT_FULL;
+    return n * (strips * (double)each + RESULTS_COST * 100);
 }
 
 /* Two programs in turns where there is more than one a processor and the lowering can; else, or where the last of their rounds leaves too many processors idle, one of more
@@ -607,9 +603,9 @@ static void widen_tile(fuser *F, group *g, int m, int n, bool loaded, bool count
         return;
     bool boxes = loaded && s->groups && !product_imprecise(F, type) && may_take_turns(F, g, m, n);
     bool turns = boxes && rounds(F, rows * tn_ceildiv(s->columns, narrow), s->others) > 1, uneven = counted && boxes && s->bytes == 2 && !g->scaled;
-    int64_t least = rounds_cost(F, s, p, narrow, turns);
+    double least = rounds_cost(F, s, p, narrow, turns);
     for (int64_t columns = uneven ? narrow + UNEVEN : most; !g->scaled && columns <= most; columns += UNEVEN) {
-        int64_t cost = rounds_cost(F, s, p, columns, false);
+        double cost = rounds_cost(F, s, p, columns, false);
         if (cost > least || (columns == most && (turns || few(F, rows * tn_ceildiv(s->columns, most), s->others, 1))))
             continue;
         least = cost;

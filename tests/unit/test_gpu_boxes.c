@@ -62,6 +62,18 @@ static void test_orders(void **state)
                 check(text[t], &shapes[i], true, NULL, t * 10 + i);
 }
 
+/* Columns between powers of two of a factor that is computed, so that there are no boxes: whole ones lie in shared memory all the same. */
+static void test_uneven(void **state)
+{
+    static const char text[] = HEAD("m*k*64", "k*n*64", PLAIN_GRID) VIEWS("[k*8, 1]", "[n*8, 1]")
+        "  %kk = size k*8 : i64\n  %s = fold @dot (%l : %kk by 64) axes [] order any identity [0] : $M x $N x f32 {\n    %0 = load %A[%pm + @0, %l + @1] : $M x 64 x bf16\n"
+        "    %1 = load %B[%l + @0, %pn + @1] : 64 x $N x bf16\n    %twice = add %1, %1 : 64 x $N x bf16\n    %2 = dot %0, %twice : $M x $N x f32\n    yield %2\n"
+        "  } combine (%x: f32, %z: f32) {\n    %1 = add %x, %z : f32\n    yield %1\n  }\n" STORE;
+    (void)state;
+    check(text, &(shape){17, 41, 17, 128, 160, 8, 0, 0, 0}, false, NULL, 1);
+    check(text, &(shape){17, 29, 9, 128, 224, 8, 0, 0, 0}, false, NULL, 2);
+}
+
 /* Matrices of a batch, which the grid walks: maps of three dimensions. */
 static void test_batch(void **state)
 {
@@ -235,7 +247,7 @@ static void test_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_uneven), cmocka_unit_test(test_batch), cmocka_unit_test(test_far_starts), cmocka_unit_test(test_several), cmocka_unit_test(test_loop), cmocka_unit_test(test_declined),
                                        cmocka_unit_test(test_instances),
         cmocka_unit_test(test_narrow_instances), cmocka_unit_test(test_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,8 +171,11 @@ static bool may_lie_along_k(const lower *L, const tn_top *dot, int number)
            !gpu_neighbours(L, load, &axis, &multiple) || axis == 1 - number;
 }
 
-/* Columns between powers of two that instructions of halves are there for. */
-static bool is_uneven(tn_dtype factor, int64_t n) { return tn_dtype_bits(factor) == 16 && (n == 160 || n == 192 || n == 224); }
+/* Columns between powers of two that instructions of halves are there for, all of a strip's sums by one: they are never made in parts. */
+static bool is_uneven(const tn_top *fold, tn_dtype factor, int64_t n)
+{
+    return tn_dtype_bits(factor) == 16 && (n == 160 || n == 192 || n == 224) && !is_scaled(fold) && !dot_of(fold)->imprecise;
+}
 
 /* Columns of an instruction of a warpgroup, for a dot that a fold adds up, in a loop, or once a program: it reads factors from shared memory, whole rows of 128 bytes. */
 static int group_columns_of(const lower *L, const product *p)
@@ -186,7 +189,7 @@ static int group_columns_of(const lower *L, const product *p)
     bool adds = fold && fold->code == TN_T_fold && gpu_is_dot_fold(fold) && dot_of(fold) == dot;
     bool loops = (!fold || fold->code == TN_T_for) && n <= MOST_N && may_lie_along_k(L, dot, 0) && may_lie_along_k(L, dot, 1);
     bool fits = L->machine->groups && dot->precision != TN_TF32X3 && (adds || loops);
-    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || (!is_power(n) && !(adds && is_uneven(p->factor, n))) || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
+    if (!fits || GPU(L)->warps % 4 || m % (M * groups) || n < LEAST_N || (!is_power(n) && !(adds && is_uneven(fold, p->factor, n))) || depth < LEAST_DEPTH || m * n > MOST_SUMS * 128 * groups)
         return 0;
     return (int)tn_min(n, MOST_N);
 }
